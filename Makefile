@@ -16,6 +16,7 @@ demo:
 	@scripts/web.sh
 	cargo build --release --locked -p millrace-cli
 	.venv/bin/python examples/thermometer/run.py
+	@printf '\nto see such an application at work, with its dashboard:  target/release/millrace demo\n'
 
 web:
 	@scripts/setup.sh web

@@ -97,8 +97,8 @@ class Host:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def start(self) -> None:
-        command = [str(self.binary), "serve", "--listen", "127.0.0.1:0"]
+    def start(self, listen: str = "127.0.0.1:0") -> None:
+        command = [str(self.binary), "serve", "--listen", listen]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE")}
         self.process = subprocess.Popen(command, cwd=self.place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert self.process.stdout is not None

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import requests
-from conftest import PATIENCE_S, Host, Opens
+from conftest import PATIENCE_S, SCREENSHOTS, Host, Opens, faults
 from playwright.sync_api import expect
 
 
@@ -39,6 +39,13 @@ def test_from_a_correction_to_its_rollback(own_host: Host, opens: Opens) -> None
         page.get_by_role("link", name="Correct it").click()
         page.get_by_label("New value of record 2").fill('{"celsius": 25}')
         page.get_by_label("Reason, for people who read it later").fill("the sun shone on it")
+        page.get_by_role("button", name="See what it would change").click()
+        planned = page.locator(".planned")
+        expect(planned.get_by_role("region", name="Runs that would be replayed")).to_contain_text("mean")
+        expect(planned.get_by_role("region", name="Records that may change")).to_contain_text("mean/kitchen")
+        assert own_host.get("repairs")["repairs"] == [], "a plan opens no repair"
+        assert faults(page) == []
+        page.screenshot(path=SCREENSHOTS / "repair-plan.png", full_page=True)
         page.get_by_role("button", name="Replay what depends on them").click()
         apply = page.get_by_role("button", name="Apply", exact=True)
         expect(apply).to_be_disabled()
@@ -90,7 +97,7 @@ def test_a_narrow_capability_says_what_it_lacks(own_host: Host, opens: Opens, tm
         expect(page.locator("main")).to_contain_text("You may not see this")
         assert "cap=" not in page.url, "the capability is not in the address that the browser keeps"
         expect(page.locator("main")).to_contain_text("MR6132")
-        for screen in ["map", "runs", "failures", "functions", "repairs", "links", "objects"]:
+        for screen in ["map", "runs", "failures", "functions", "repairs", "links", "objects", "capabilities"]:
             page.goto(f"{own_host.url}/ui/farm/{screen}")
             expect(page.get_by_role("alert").first).to_contain_text("You may not see this")
         page.goto(f"{own_host.url}/ui/farm/logs/raw/cellar")
@@ -104,6 +111,83 @@ def test_a_narrow_capability_says_what_it_lacks(own_host: Host, opens: Opens, tm
         page.goto(f"{own_host.url}/ui/farm/runs")
         expect(page.locator("main")).to_contain_text("There is no such run")
     assert own_host.get("logs/raw%2Fcellar")["latest"] == 1
+
+
+def test_a_plan_of_other_values_is_made_anew(own_host: Host, opens: Opens) -> None:
+    own_host.append("raw/cellar", b"12.5")
+    with opens(f"{own_host.url}/ui/farm/repairs/new?log=raw/cellar&seqno=1") as page:
+        see = page.get_by_role("button", name="See what it would change")
+        expect(see).to_be_disabled()
+        page.get_by_label("New value of record 1").fill("13.5")
+        see.click()
+        expect(page.locator(".planned")).to_contain_text("No run has used the records")
+        page.get_by_label("New value of record 1").fill("14.5")
+        expect(page.locator(".planned")).to_have_count(0)
+        expect(page.get_by_role("button", name="Replay what depends on them")).to_have_count(0)
+
+
+def test_a_link_with_a_code_opens_the_dashboard_once(own_host: Host, opens: Opens) -> None:
+    link = own_host.run("dashboard", "--code").strip()
+    assert re.fullmatch(re.escape(own_host.url) + "/ui/farm#code=[0-9a-f]{32}", link)
+    with opens(link) as page:
+        expect(page.locator(".tile", has_text="Journal")).to_contain_text("B")
+        assert "code=" not in page.url
+        token = page.evaluate("sessionStorage.getItem('millrace.capability')")
+        assert token.startswith("mr1_")
+        page.get_by_role("button", name="Access").click()
+        expect(page.get_by_role("dialog")).to_contain_text("This tab uses a capability")
+    with opens(link) as page:
+        expect(page.get_by_role("alert").first).to_contain_text("MR6084")
+    # The capability has an entry in the audit log, and can be revoked.
+    assert "dashboard" in own_host.run("cap", "audit")
+
+
+def test_a_capability_is_issued_used_and_revoked(own_host: Host, opens: Opens) -> None:
+    own_host.append("raw/cellar", b"12.5")
+    with opens(f"{own_host.url}/ui/farm/capabilities") as page:
+        page.get_by_label("On", exact=True).fill("raw/cellar")
+        page.get_by_label("Label").fill("<b>reader</b>")
+        page.get_by_role("button", name="Issue", exact=True).click()
+        link = page.get_by_label("Link to the dashboard").input_value()
+        assert link.startswith(f"{own_host.url}/ui/farm#cap=mr1_")
+        row = page.get_by_role("region", name="Capabilities").locator("tbody tr")
+        expect(row).to_contain_text("<b>reader</b>")
+        assert faults(page) == []
+        with opens(link.replace("/ui/farm#", "/ui/farm/logs/raw/cellar#")) as reader:
+            expect(reader.locator(".record-row .value")).to_have_text("12.5")
+            row.get_by_role("button", name="Revoke").click()
+            row.get_by_role("button", name="Yes").click()
+            expect(row).to_contain_text("revoked")
+            reader.reload()
+            expect(reader.get_by_role("alert").first).to_contain_text("MR61")
+
+
+def test_one_connection_tells_what_changes(own_host: Host, opens: Opens) -> None:
+    own_host.append("raw/kitchen", {"celsius": 20})
+    own_host.idle()
+    with opens(f"{own_host.url}/ui/farm") as page:
+        with page.expect_response("**/live?*"):
+            page.reload()
+        expect(page.locator(".values li", has_text="mean/kitchen")).to_contain_text("20")
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        own_host.append("raw/kitchen", {"celsius": 23})
+        expect(page.locator(".values li", has_text="mean/kitchen")).to_contain_text("23")
+        assert not [url for url in asked if url.endswith("/functions")], "the list is not asked for again"
+        # Without the connection, screens ask as before.
+        page.route("**/live?*", lambda route: route.abort())
+        own_host.stop()
+        expect(page.get_by_role("alert").first).to_contain_text("The host does not answer")
+        port = own_host.url.rsplit(":", 1)[1]
+        own_host.start("127.0.0.1:" + port)
+        own_host.append("raw/kitchen", {"celsius": 26})
+        expect(page.get_by_role("alert")).to_have_count(0)
+        expect(page.locator(".values li", has_text="mean/kitchen")).to_contain_text("26")
+        # And it comes back.
+        with page.expect_response("**/live?*"):
+            page.unroute("**/live?*")
+        own_host.append("raw/kitchen", {"celsius": 27})
+        expect(page.locator(".values li", has_text="mean/kitchen")).to_contain_text("27")
 
 
 def test_the_pages_need_no_capability_and_tell_nothing(host: Host) -> None:

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import requests
 from conftest import PATIENCE_S, SCREENSHOTS, Host, Opens, faults
 from playwright.sync_api import expect
 
@@ -28,6 +29,7 @@ SCREENS = {
     "links": ("farm/links", "No link to another namespace"),
     "cluster": ("farm/cluster", "belongs to no cluster"),
     "objects": ("farm/objects", "There are no shared objects"),
+    "capabilities": ("farm/capabilities", "Issue a capability"),
 }
 
 
@@ -146,6 +148,71 @@ def test_a_plot_is_a_table_too(host: Host, opens: Opens) -> None:
         page.keyboard.press("t")
         values = page.get_by_role("region", name="celsius as a table").locator("tbody tr td:last-child")
         assert values.all_inner_texts() == ["18", "21", "24", "33", "41", "22"]
+
+
+def test_a_plot_is_of_any_time_and_leads_to_its_records(own_host: Host, opens: Opens) -> None:
+    for begin in range(0, 3000, 1000):
+        batch = [{"log": "raw/cellar", "data": number} for number in range(begin, begin + 1000)]
+        requests.post(f"{own_host.ns}/batch", json=batch, timeout=PATIENCE_S).raise_for_status()
+    with opens(f"{own_host.url}/ui/farm/logs/raw/cellar?field=/") as page:
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        over = page.locator(".u-over")
+        expect(over).to_be_visible()
+        expect(page.locator(".plot-note")).to_contain_text("3,000 records")
+        box = over.bounding_box()
+        assert box
+        page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 50)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 50, steps=5)
+        page.mouse.up()
+        expect(page.get_by_role("button", name="Part ×")).to_be_visible()
+        expect(page.locator(".plot-note")).not_to_contain_text("3,000 records")
+        assert "from=" in page.url and "until=" in page.url
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 50)
+        expect(page.locator(".record-row.chosen")).to_be_visible()
+        page.locator(".bar select").last.select_option(label="records over time")
+        expect(page.locator(".plot-note")).to_contain_text("a bar for")
+        assert len([url for url in asked if "/series?" in url or "/rate?" in url]) <= 4, asked
+        # A jump to a time is one request, however long the log is.
+        time = own_host.get("logs/raw%2Fcellar/records?from=1200&count=1")["records"][0]["time"]
+        before = len([url for url in asked if "/records?" in url])
+        page.get_by_label("Go to").fill(time[:23] + "Z")
+        page.get_by_label("Go to").press("Enter")
+        expect(page.locator(".record-row.chosen")).to_be_visible()
+        jumps = [url for url in asked if "/records?" in url][before:]
+        assert len([url for url in jumps if "at=" in url]) == 1
+
+
+def test_the_map_counts_what_flows(own_host: Host, opens: Opens) -> None:
+    own_host.append("raw/kitchen", {"celsius": 20})
+    own_host.idle()
+    with opens(f"{own_host.url}/ui/farm/map") as page:
+        page.get_by_role("button", name="As a table").click()
+        row = page.locator("tbody tr", has_text="mean/kitchen").first
+        expect(row).to_be_visible()
+        for celsius in range(20, 30):
+            own_host.append("raw/kitchen", {"celsius": celsius})
+            own_host.idle()
+        expect(page.locator("tbody tr").filter(has_text="raw/kitchen").filter(has_text="runs").locator("td").last).not_to_have_text("0")
+
+
+def test_many_names_fold_on_the_map(own_host: Host, opens: Opens) -> None:
+    # Five functions with fifty logs each.
+    text = (own_host.place / "millrace.toml").read_text()
+    for part in range(5):
+        names = [f"many/{part}/{number:02}" for number in range(50)]
+        text += "".join(f'[logs."{name}"]\n' for name in names)
+        text += f"[functions.fold-{part}]\nruntime = \"oneshot\"\ncode = \"functions.sh\"\ncommand = [\"./functions.sh\"]\non = {json.dumps(names)}\n"
+    (own_host.place / "millrace.toml").write_text(text)
+    own_host.run("up")
+    with opens(f"{own_host.url}/ui/farm/map") as page:
+        expect(page.locator(".map svg .box.function").first).to_be_visible()
+        assert page.locator(".map svg .box").count() <= 200
+        page.get_by_role("button", name="Unfold many/", exact=True).click()
+        expect(page.get_by_role("button", name="Unfold many/3/")).to_be_visible()
+        page.get_by_role("button", name="Fold all").click()
+        expect(page.get_by_role("button", name="Unfold many/", exact=True)).to_be_visible()
 
 
 def test_the_map_shows_what_runs_for_what(host: Host, opens: Opens) -> None:

@@ -303,6 +303,11 @@ impl Host {
         address.rsplit_once(':').expect("host:port").1.parse().expect("a port")
     }
 
+    /// The line by which it said that it serves.
+    pub fn announcement(&self) -> &str {
+        &self.announced
+    }
+
     /// Waits for a line of its output that contains one of `texts`.
     #[track_caller]
     pub fn line_with(&self, texts: &[&str]) -> String {

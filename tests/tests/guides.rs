@@ -62,6 +62,7 @@ fn type_with(guide: &str, change: impl FnOnce(String) -> String) -> String {
         None => format!("{bin}:{path}"),
     };
     shell.args(["-c", &script]).current_dir(place.path()).env("PATH", path).env("MILLRACE_C", root().join("sdk/c"));
+    shell.env("STATION", root().join("device/build/station"));
     shell
         .env_remove("MILLRACE_NAMESPACE")
         .env("XDG_CONFIG_HOME", place.path().join("config"))
@@ -82,6 +83,16 @@ fn says(printed: &str, expected: &[&str]) {
 fn sensors() {
     let printed = type_in("sensor.md");
     says(&printed, &["21.5", "21.7", "5000", "kitchen: 6001.0", "record 5005"]);
+}
+
+#[test]
+fn devices() {
+    let device = root().join("device");
+    let mut made = Command::new("flock");
+    made.arg(device.join("Makefile")).args(["make", "-s", "-C"]).arg(&device);
+    end_within(PAGE, made, b"").ok();
+    let printed = type_in("device.md");
+    says(&printed, &["delivered 602: raw 100, mean 100", "kitchen/mean@7", "raw 200, mean 200", "raw 300, mean 300"]);
 }
 
 #[test]

@@ -27,6 +27,16 @@ export function takeCapability(): void {
   if (found) useCapability(found[1]);
 }
 
+/** Exchanges the code of a link (`#code=…`) for a capability. Whether there was one. */
+export async function takeCode(namespace: string): Promise<boolean> {
+  const found = /^#code=([0-9a-f]{32})$/.exec(location.hash);
+  if (location.hash.startsWith("#code=")) history.replaceState(history.state, "", location.pathname + location.search);
+  if (!found) return false;
+  const { capability } = await ask<{ capability: string }>(of(namespace, "login"), { method: "POST", json: { code: found[1] } });
+  useCapability(capability);
+  return true;
+}
+
 export function useCapability(text: string | null): void {
   capability = text;
   if (text) sessionStorage.setItem(KEY, text);
@@ -141,6 +151,48 @@ export interface Log {
   functions: string[];
   last_append: string | null;
   incarnation: number;
+}
+
+export interface Folder {
+  name: string;
+  logs: number;
+  records: number;
+}
+
+export interface Rate {
+  log: string;
+  from: string;
+  until: string;
+  records: number;
+  counts: number[];
+  first: number[];
+}
+
+export interface Series {
+  log: string;
+  field: string;
+  from: string;
+  until: string;
+  records: number;
+  read: number;
+  numbers: number;
+  sampled: boolean;
+  points: { time: string; seqno: number; count: number; min: number; max: number; mean: number; last: number }[];
+}
+
+export interface Flow {
+  id: string;
+  kind: "runs" | "appends" | "reads" | "relays" | "sends";
+  function: string | null;
+  log: string | null;
+  to: string | null;
+  records: number;
+}
+
+export interface Flows {
+  since: string;
+  edges: Flow[];
+  more: boolean;
 }
 
 export interface Fn {

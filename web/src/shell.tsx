@@ -1,8 +1,9 @@
 // The frame: navigation, the choice of the namespace, search, access, help, and the screen that the address names.
 import { Component, type ComponentChildren, type ComponentType } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { hasCapability, of, takeCapability, useCapability } from "./api";
+import { type Refused, hasCapability, of, takeCapability, takeCode, useCapability } from "./api";
 import { useAsk } from "./hooks";
+import { reconnect } from "./live";
 import { Empty, Failure, Field, Icon, Waiting, submit } from "./parts";
 import { type Route, go, href, useRoute } from "./router";
 
@@ -23,6 +24,7 @@ const SCREENS: Record<string, () => Promise<{ default: Screen }>> = {
   repairs: () => import("./screens/repairs"),
   links: () => import("./screens/places").then((it) => ({ default: it.Links })),
   cluster: () => import("./screens/places").then((it) => ({ default: it.Cluster })),
+  capabilities: () => import("./screens/capabilities"),
   objects: () => import("./screens/places").then((it) => ({ default: it.Objects })),
 };
 
@@ -38,6 +40,7 @@ const NAV: [string, string, string][] = [
   ["links", "Links", "i"],
   ["cluster", "Cluster", "c"],
   ["objects", "Objects", "b"],
+  ["capabilities", "Capabilities", "a"],
 ];
 /** Those that a phone shows without “more”. */
 const FIRST = 4;
@@ -46,14 +49,28 @@ export function Shell() {
   const route = useRoute();
   const [dialog, setDialog] = useState<"help" | "access" | "more" | null>(null);
   const [access, setAccess] = useState(0);
+  const [login, setLogin] = useState<{ busy: boolean; error?: Refused }>({ busy: location.hash.startsWith("#code=") });
   useKeys(route, setDialog);
+  const exchange = () => {
+    if (!location.hash.startsWith("#code=")) return;
+    takeCode(route.namespace).then(
+      () => (setLogin({ busy: false }), reconnect(), setAccess((n) => n + 1)),
+      (error: Refused) => setLogin({ busy: false, error }),
+    );
+  };
   useEffect(() => {
     const taken = () => {
       takeCapability();
+      reconnect();
       setAccess((n) => n + 1);
     };
     addEventListener("hashchange", taken);
-    return () => removeEventListener("hashchange", taken);
+    addEventListener("hashchange", exchange);
+    exchange();
+    return () => {
+      removeEventListener("hashchange", taken);
+      removeEventListener("hashchange", exchange);
+    };
   }, []);
   useEffect(() => {
     const name = NAV.find(([id]) => id === route.screen)?.[1] ?? route.screen;
@@ -114,10 +131,11 @@ export function Shell() {
         </nav>
       )}
       <main id="main" tabIndex={-1}>
-        {route.namespace ? <Shown key={access} route={route} /> : <Namespaces />}
+        {login.error && <Failure of={login.error} />}
+        {login.busy ? <Waiting /> : route.namespace ? <Shown key={access} route={route} /> : <Namespaces />}
       </main>
       {dialog === "help" && <Help onClose={() => setDialog(null)} />}
-      {dialog === "access" && <Access onClose={() => setDialog(null)} onChange={() => setAccess((n) => n + 1)} />}
+      {dialog === "access" && <Access onClose={() => setDialog(null)} onChange={() => (reconnect(), setAccess((n) => n + 1))} />}
       {dialog === "more" && (
         <Dialog title="Screens" onClose={() => setDialog(null)}>
           <nav class="all" aria-label="All screens" onClick={() => setDialog(null)}>

@@ -19,7 +19,7 @@ pub mod trust;
 pub use millrace_wire::units;
 mod watch;
 
-pub use problem::{Problem, Problems};
+pub use problem::{Problem, Problems, suggestion};
 pub use settings::Settings;
 pub use topics::TopicDeclaration;
 pub use watch::Fingerprint;
@@ -30,7 +30,7 @@ use millrace_namespace::{
     definition::{AMEND_AGE_MAX, AMEND_COUNT_MAX, AmendPolicy, LogScope, SCOPES_MAX},
 };
 use millrace_wire::{Code, HISTORY_DEFAULT, LogName, Result};
-use problem::{Collector, shown, suggestion};
+use problem::{Collector, shown};
 use section::{Section, Span, parse, quoted};
 use std::{
     collections::BTreeSet,

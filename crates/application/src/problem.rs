@@ -94,7 +94,7 @@ impl<'a> Collector<'a> {
 }
 
 /// `; did you mean 'x'?` for the candidate that `given` is a typo of, if it is one.
-pub(super) fn suggestion<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+pub fn suggestion<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     nearest(given, candidates).map(|candidate| format!("; did you mean '{candidate}'?")).unwrap_or_default()
 }
 

@@ -14,6 +14,12 @@ fn timestamp(hlc: Hlc) -> Timestamp {
     i64::try_from(hlc.wall_us()).ok().and_then(|us| Timestamp::from_microsecond(us).ok()).unwrap_or_default()
 }
 
+/// A time in seconds since 1970: RFC 3339 in UTC.
+pub fn time_of(seconds: u64) -> String {
+    let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    time.unwrap_or_default().to_string()
+}
+
 /// A moment for programs: RFC 3339 in UTC with microseconds.
 pub fn rfc3339(hlc: Hlc) -> String {
     format!("{:.6}", timestamp(hlc))

@@ -57,7 +57,11 @@ const VALUES: [(&str, &str, &str); 5] = [
         "set",
         "the value is not an argument, but is read from standard input: `millrace secret set NAME < FILE`",
     ),
-    ("function", "invoke", "give the record with --data: `millrace function invoke NAME --data RECORD`"),
+    (
+        "function",
+        "invoke",
+        "quote a record that has several words, or give it on standard input: `millrace function invoke NAME < FILE`",
+    ),
     ("log", "append", "quote a record that has several words, or append a file: `millrace log append LOG < FILE`"),
     ("run", "ls", "choose runs with --function, --log or --state: `millrace run ls --function NAME`"),
     ("cap", "issue", "give rights as options: `millrace cap issue --read LOG --append LOG`"),
@@ -176,6 +180,6 @@ mod tests {
         assert_eq!(tip("cap issue --read a --count 1"), None);
         assert!(tip("secret set KEY value").is_some_and(|tip| tip.contains("standard input")));
         assert!(tip("run ls greet").is_some_and(|tip| tip.contains("--function")));
-        assert!(tip("function invoke greet hello").is_some_and(|tip| tip.contains("--data")));
+        assert!(tip("function invoke greet hello you").is_some_and(|tip| tip.contains("quote")));
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     worker::CANCEL_LOOK,
 };
 use millrace_namespace::{Definition, Namespace};
-use millrace_runtime::{Call, Completion, Executor, HostCalls, Invocation, Outcome, Progress, Rest};
+use millrace_runtime::{Completion, Executor, Invocation, LogCalls, Outcome, Progress, Rest, Run};
 use millrace_wire::{Code, Error, EventId, Result};
 use std::{
     collections::HashMap,
@@ -35,7 +35,7 @@ impl Again {
         &mut self,
         definition: &Arc<Definition>,
         invocation: Invocation<'_>,
-        calls: &mut dyn HostCalls,
+        calls: &mut dyn LogCalls,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Completion> {
         let key = definition.to_attributes();
@@ -49,10 +49,10 @@ impl Again {
             self.running.insert(key.clone(), (starter, executor));
         }
         let (starter, executor) = self.running.get_mut(&key).expect("it was just put there");
-        let mut host = WithSecrets { calls, starter };
+        let mut logs = WithSecrets { calls, starter };
         let completion = Completion { outcome: Outcome::NotStarted, output: Vec::new(), elapsed: Duration::ZERO };
         let mut one = One { completion, goes_on, look_at: Instant::now() + CANCEL_LOOK };
-        executor.run(&mut [Call { invocation, host: &mut host }], &mut one);
+        executor.run(&mut [Run { invocation, logs: &mut logs, objects: None }], &mut one);
         Ok(one.completion)
     }
 }
@@ -81,11 +81,11 @@ impl Progress for One<'_> {
 
 /// The calls of a run, which asks for secrets here.
 struct WithSecrets<'a> {
-    calls: &'a mut dyn HostCalls,
+    calls: &'a mut dyn LogCalls,
     starter: &'a Starter,
 }
 
-impl HostCalls for WithSecrets<'_> {
+impl LogCalls for WithSecrets<'_> {
     fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
         self.calls.append(log, payload)
     }

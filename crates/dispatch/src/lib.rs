@@ -36,13 +36,14 @@ pub use again::{Again, dead_letter};
 use engine::Millis;
 pub use functions::{
     cancel::cancel_gated as cancel_run,
-    method_workers::{METHOD_WORKERS_MAX, MethodWorker, MethodWorkers, Step},
+    steps::{METHOD_WORKERS_MAX, MethodWorker, MethodWorkers, Step},
     tasks::cancel as cancel_task,
 };
 use millrace_journal::{Function, Maintained};
 use millrace_namespace::Namespace;
 pub use millrace_runtime::{
-    Asked, HostCalls, Isolation, Later, Level, SUPERVISOR, SecretBytes, Shortcoming, supervise,
+    Asked, Isolation, Later, Level, LogCalls, ObjectCalls, SUPERVISOR, SecretBytes, Shortcoming, StepCalls, StepWork,
+    supervise,
 };
 use millrace_wire::{Error, EventId, Name, Result};
 use pool::Pool;

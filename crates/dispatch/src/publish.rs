@@ -12,7 +12,10 @@ use millrace_namespace::{
     admission::{Publish, Room, Stage as Admission},
     fence::Verdict as Fenced,
     outbox::NewMessage,
-    runs::Ending,
+    runs::{
+        Ending,
+        flows::{Flow, Way},
+    },
 };
 use millrace_wire::{Code, Error, EventId, JsonBytes, Result};
 use serde::Serialize;
@@ -355,8 +358,9 @@ impl Settling<'_, '_> {
                         None => Ending::well(&publication.ended.output),
                         Some(error) => Ending::dead(error, &publication.ended.output),
                     };
+                    let result = if publication.dead.is_none() { &*effects.result } else { &[] };
                     let (effects, fired) = (tx.next_sequence() - begun, run.fired.sequence());
-                    let mut end = End { effects, fired, ..ending.to_end() };
+                    let mut end = End { effects, fired, result, ..ending.to_end() };
                     if publication.dead.as_ref().is_some_and(|error| error.code() == Code::RecordVoid) {
                         end.outcome = Outcome::Cancelled;
                     }
@@ -374,6 +378,7 @@ impl Settling<'_, '_> {
 
     fn published(&mut self, publications: Vec<Publication>, published: &[Published]) {
         self.state.engine.started(self.batch.function);
+        self.count(&publications, published);
         for (Publication { ended, dead }, published) in publications.into_iter().zip(published) {
             match published {
                 Published::Yes => self.notices.push(Notice { ended, error: dead, retry_in: None }),
@@ -385,6 +390,23 @@ impl Settling<'_, '_> {
                 }
             }
         }
+    }
+
+    /// Counts the records that the published runs took, read and left.
+    fn count(&self, publications: &[Publication], published: &[Published]) {
+        let stage = self.stage.borrow();
+        let function = self.batch.function;
+        let flow = |log, way| Flow { function, log, way };
+        let ended = publications.iter().zip(published).filter(|(_, published)| **published == Published::Yes);
+        let flows = ended.flat_map(|(publication, _)| {
+            let effects = stage.effects(publication.ended.index);
+            let trigger = &self.batch.runs[publication.ended.index].claimed.trigger;
+            let appends = effects.appends.iter().filter(|_| publication.dead.is_none());
+            let appends = appends.filter_map(|append| Some((flow(append.to.log()?.id(), Way::Appends), 1)));
+            let reads = effects.records_read().map(|(log, records)| (flow(log, Way::Reads), records));
+            appends.chain(reads).chain([(flow(trigger.log, Way::Runs), 1)])
+        });
+        self.shared.namespace.flows().count(flows);
     }
 
     /// The journal refused a single run's publication, or an append of a streamed run. Runs behind it have seen what it staged,

@@ -10,10 +10,18 @@
 //! another process appends to such a log meanwhile, those seqnos change, and a run that depends on them is executed again:
 //! [`Stage::depends`] reports this to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
 
-use super::{functions::tasks::Pool, starter::Starter, streamed::Unrecorded};
+use super::{
+    starter::{Objects, Starter},
+    streamed::Unrecorded,
+};
 use millrace_journal::{Catalog, Journal, Log, Position, Reads, What};
-use millrace_namespace::{View, definition::Rights, fence::Used, names::check_public};
-use millrace_runtime::{Asked, HostCalls, Replay};
+use millrace_namespace::{
+    RunResult, View,
+    definition::{Rights, Writable},
+    fence::Used,
+    tasks::Pool,
+};
+use millrace_runtime::{Asked, LogCalls, ObjectCalls, Replay};
 use millrace_wire::{Address, Code, Error, EventId, LogName, Result};
 use std::{
     cell::RefCell,
@@ -45,20 +53,17 @@ impl Target {
     }
 }
 
-impl Target<LogName> {
+impl<'n> Target<Writable<'n>> {
     /// The target of this name or address for a function with these rights. The rights are checked before the log is looked up, so that a
     /// refusal does not reveal whether it exists.
-    pub fn named(to: &str, rights: &Rights) -> Result<Self> {
+    pub fn named(to: &'n str, rights: &Rights, pool: Option<&Pool>) -> Result<Self> {
         if Address::claims(to) {
             let address: Address = to.parse()?;
             millrace_namespace::outbox::check_target(&address)?;
             rights.check_send(&address)?;
             return Ok(Target::Address(address));
         }
-        check_public(to)?;
-        let name: LogName = to.parse()?;
-        rights.check_append(&name)?;
-        Ok(Target::Log(name))
+        rights.writable(to, pool).map(Target::Log)
     }
 }
 
@@ -75,6 +80,8 @@ pub(super) struct Effects {
     pub reads: Reads,
     /// The answers that a streamed run got since its last append.
     pub calls: Vec<Unrecorded>,
+    /// The result, as a DONE has it; empty if there is none.
+    pub result: Vec<u8>,
     noted: Noted,
     /// Logs that were asked for and did not exist.
     missed: HashSet<(String, u64)>,
@@ -86,6 +93,12 @@ impl Effects {
     /// The reads of logs, including failed ones.
     pub fn used(&self) -> impl Iterator<Item = Used> {
         self.noted.iter()
+    }
+
+    /// How many records the run read of each log.
+    pub fn records_read(&self) -> impl Iterator<Item = (u32, u64)> {
+        let records = self.noted.0.iter().filter(|((_, what), _)| *what == What::Record);
+        records.map(|((log, _), ranges)| (*log, ranges.iter().map(|(from, end)| end - from).sum()))
     }
 
     /// An error if what was just noted is one read too many.
@@ -167,6 +180,11 @@ impl<'a> Stage<'a> {
         self.effects[run].calls = calls;
     }
 
+    /// The result of a run.
+    pub fn concluded(&mut self, run: usize, result: Vec<u8>) {
+        self.effects[run].result = result;
+    }
+
     /// The effects of a run.
     pub fn effects(&self, run: usize) -> &Effects {
         &self.effects[run]
@@ -183,16 +201,10 @@ impl<'a> Stage<'a> {
         self.effects[run] = Effects { reads, noted, ..Effects::default() };
     }
 
-    fn log(&self, name: &str) -> Result<Log> {
-        self.view.log(name)
-    }
-
     /// The log that a run reads; a missing log or a missing right is recorded.
     fn log_read(&mut self, run: usize, name: &str, seqno: u64) -> Result<Log> {
-        let of_pool = self.pool.as_ref().is_some_and(|pool| pool.reads(name));
-        let granted =
-            if of_pool { Ok(()) } else { name.parse::<LogName>().and_then(|name| self.rights.check_read(&name)) };
-        let found = granted.and_then(|()| self.log(name));
+        let readable = self.rights.readable(name, self.pool.as_ref());
+        let found = readable.and_then(|readable| self.view.log(readable));
         if let Err(error) = &found {
             let bytes_max = self.reads_max_bytes;
             let effects = &mut self.effects[run];
@@ -219,12 +231,9 @@ impl<'a> Stage<'a> {
     }
 
     fn target(&self, log: &str) -> Result<Target> {
-        if self.pool.as_ref().is_some_and(|pool| pool.appends(log)) {
-            return self.log(log).map(Target::Log);
-        }
-        match Target::named(log, self.rights)? {
+        match Target::named(log, self.rights, self.pool.as_ref())? {
             Target::Address(address) => Ok(Target::Address(address)),
-            Target::Log(name) => self.log(&name).map(Target::Log),
+            Target::Log(writable) => self.view.log(writable).map(Target::Log),
         }
     }
 
@@ -315,12 +324,9 @@ pub(super) struct RunCalls<'s, 'a> {
     pub starter: &'s Starter,
     /// The record that it runs on.
     pub record: &'s [u8],
-    /// The run's id, if it is a task and has called shared objects.
-    pub id: EventId,
-    pub called: bool,
 }
 
-impl HostCalls for RunCalls<'_, '_> {
+impl LogCalls for RunCalls<'_, '_> {
     fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
         let mut stage = self.stage.borrow_mut();
         if stage.pool.as_ref().is_some_and(|pool| pool.appends(log)) {
@@ -350,23 +356,33 @@ impl HostCalls for RunCalls<'_, '_> {
         self.starter.secret(name)
     }
 
-    fn call(&mut self, call: &[u8]) -> Asked {
-        let stage = self.stage.borrow();
-        match self.starter.objects().zip(stage.pool.as_ref()) {
-            Some((objects, pool)) => {
-                self.called = true;
-                objects.call(self.id, &pool.name, call)
-            }
-            None => Asked::Now(Err(Code::ObjectCallInvalid.error("only tasks of an executor can call shared objects"))),
-        }
+    fn result(&mut self, result: &[u8]) {
+        self.stage.borrow_mut().concluded(self.run, RunResult::admitted(result).to_bytes());
     }
 }
 
-impl RunCalls<'_, '_> {
+/// Answers the calls of one task to shared objects.
+pub(super) struct TaskCalls<'s> {
+    pub objects: &'s dyn Objects,
+    /// The pool whose task it is.
+    pub pool: &'s str,
+    pub run: EventId,
+    /// Whether it has called an object.
+    pub called: bool,
+}
+
+impl ObjectCalls for TaskCalls<'_> {
+    fn call(&mut self, call: &[u8]) -> Asked {
+        self.called = true;
+        self.objects.call(self.run, self.pool, call)
+    }
+}
+
+impl TaskCalls<'_> {
     /// The attempt is over, and whether it ended well.
     pub fn over(&self, well: bool) {
-        if let Some(objects) = self.starter.objects().filter(|_| self.called) {
-            objects.left(self.id, well);
+        if self.called {
+            self.objects.left(self.run, well);
         }
     }
 }

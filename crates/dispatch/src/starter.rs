@@ -4,7 +4,8 @@ use crate::functions::{self, Launch, Sighting, wasm_engine};
 use millrace_namespace::Definition;
 use millrace_runtime::{
     Asked, Executor, Isolation, Level, OneshotExecutor, ProcessExecutor, PythonExecutor, PythonFunction,
-    RedactingExecutor, Sandbox, SandboxSpec, SecretBytes, SecretFiles, Secrets, WasmExecutor, WasmFunction,
+    RedactingExecutor, RedactingStepper, Sandbox, SandboxSpec, SecretBytes, SecretFiles, Secrets, Stepper,
+    WasmExecutor, WasmFunction,
 };
 use millrace_wire::{Code, EventId, Name, Result};
 use std::{
@@ -67,6 +68,14 @@ struct Live {
     /// The directory in which its processes find secrets without a sandbox.
     files: Option<SecretFiles>,
     loaded: Option<Loaded>,
+}
+
+/// What runs a function.
+enum Made {
+    Wasm(WasmExecutor),
+    Python(PythonExecutor),
+    Process(ProcessExecutor),
+    Oneshot(OneshotExecutor),
 }
 
 enum Loaded {
@@ -187,6 +196,36 @@ impl Starter {
 
     /// A new executor, and its generation. The first one may take a while, for instance to compile a module.
     pub fn executor(&self) -> Result<(u64, Box<dyn Executor>)> {
+        let (generation, made, secrets) = self.make()?;
+        let executor: Box<dyn Executor> = match made {
+            Made::Wasm(executor) => Box::new(executor),
+            Made::Python(executor) => Box::new(executor),
+            Made::Process(executor) => Box::new(executor),
+            Made::Oneshot(executor) => Box::new(executor),
+        };
+        let discreet = !secrets.is_empty();
+        Ok((generation, if discreet { Box::new(RedactingExecutor::new(executor, secrets)) } else { executor }))
+    }
+
+    /// The same for methods of shared objects.
+    pub fn stepper(&self) -> Result<(u64, Box<dyn Stepper>)> {
+        let (generation, made, secrets) = self.make()?;
+        let stepper: Box<dyn Stepper> = match made {
+            Made::Wasm(executor) => Box::new(executor),
+            Made::Python(executor) => Box::new(executor),
+            Made::Process(executor) => Box::new(executor),
+            Made::Oneshot(_) => {
+                let name = &self.definition.spec.name;
+                return Err(
+                    Code::WorkerProtocol.error(format!("'{name}' is one process per record, which runs no methods"))
+                );
+            }
+        };
+        let discreet = !secrets.is_empty();
+        Ok((generation, if discreet { Box::new(RedactingStepper::new(stepper, secrets)) } else { stepper }))
+    }
+
+    fn make(&self) -> Result<(u64, Made, Arc<Secrets>)> {
         let limits = functions::limits(&self.definition.spec);
         let mut live = self.live();
         let generation = self.generation();
@@ -200,7 +239,7 @@ impl Starter {
         };
         let launch = Launch::of(&self.namespace_dir, &self.definition);
         let variable = self.variable(&launch, sandbox.is_some(), &secrets, &mut live)?;
-        let executor: Box<dyn Executor> = match launch {
+        let made = match launch {
             Launch::Wasm { module, export } => {
                 let function = match &live.loaded {
                     Some(Loaded::Wasm(function)) => function.clone(),
@@ -210,7 +249,7 @@ impl Starter {
                         function
                     }
                 };
-                Box::new(WasmExecutor::new(function, limits))
+                Made::Wasm(WasmExecutor::new(function, limits))
             }
             Launch::Python(mut spec) => {
                 let function = match &live.loaded {
@@ -221,19 +260,18 @@ impl Starter {
                     }
                 };
                 live.loaded = Some(Loaded::Python(function.clone()));
-                Box::new(PythonExecutor::of(function))
+                Made::Python(PythonExecutor::of(function))
             }
             Launch::Process(mut spec) => {
                 spec.env.extend(variable);
-                Box::new(ProcessExecutor::new(spec, limits).within(sandbox))
+                Made::Process(ProcessExecutor::new(spec, limits).within(sandbox))
             }
             Launch::Oneshot(mut spec) => {
                 spec.env.extend(variable);
-                Box::new(OneshotExecutor::new(spec, limits).within(sandbox))
+                Made::Oneshot(OneshotExecutor::new(spec, limits).within(sandbox))
             }
         };
-        let discreet = !secrets.is_empty();
-        Ok((generation, if discreet { Box::new(RedactingExecutor::new(executor, secrets)) } else { executor }))
+        Ok((generation, made, secrets))
     }
 
     /// The variable with the directory of secrets, for a process without a sandbox; a sandbox mounts them.

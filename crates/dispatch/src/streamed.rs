@@ -18,13 +18,17 @@ use super::{
 };
 use millrace_journal::{Kind, Position};
 use millrace_namespace::{
+    RunResult,
     admission::{Publish, Room, Stage},
-    definition::Rights,
+    definition::{Checked, Readable, Rights, Writable},
     gate::{Of, Site},
     outbox::NewMessage,
-    runs::call::{Answer, Call, Fingerprint, INLINE_MAX_BYTES, Question},
+    runs::{
+        call::{Answer, Call, Fingerprint, INLINE_MAX_BYTES, Question},
+        flows::{Flow, Way},
+    },
 };
-use millrace_runtime::{HostCalls, Outcome};
+use millrace_runtime::{LogCalls, Outcome};
 use millrace_wire::{Code, Error, EventId, LogName, Result};
 use std::collections::BTreeMap;
 
@@ -89,6 +93,8 @@ pub(super) struct StreamedCalls<'a> {
     made: usize,
     appends: usize,
     unrecorded: Vec<Unrecorded>,
+    /// The result, as a DONE has it.
+    result: Vec<u8>,
     stop: Option<Stop>,
 }
 
@@ -126,7 +132,7 @@ impl<'a> StreamedCalls<'a> {
             Ok(recorded) => (recorded, None),
             Err(error) => (Vec::new(), Some(Stop::Hopeless(error))),
         };
-        Self { shared, batch, run, recorded, made: 0, appends: 0, unrecorded: Vec::new(), stop }
+        Self { shared, batch, run, recorded, made: 0, appends: 0, unrecorded: Vec::new(), result: Vec::new(), stop }
     }
 
     /// Whether the run cannot even be begun.
@@ -134,8 +140,8 @@ impl<'a> StreamedCalls<'a> {
         self.stop.is_some()
     }
 
-    /// The outcome of the run, and the calls that are journaled with its end.
-    pub fn end(self, outcome: Outcome) -> (Fate, Vec<Unrecorded>) {
+    /// The outcome of the run, and the calls and the result that are journaled with its end.
+    pub fn end(self, outcome: Outcome) -> (Fate, Vec<Unrecorded>, Vec<u8>) {
         let fate = match (self.stop, outcome) {
             (Some(Stop::Hopeless(error)), _) => Fate::Hopeless(error),
             (Some(Stop::Failed(error)), _) => Fate::Failed(error),
@@ -152,7 +158,7 @@ impl<'a> StreamedCalls<'a> {
                 ))),
             },
         };
-        (fate, self.unrecorded)
+        (fate, self.unrecorded, self.result)
     }
 
     fn stopped<T>(&mut self, stop: Stop) -> Result<T> {
@@ -196,7 +202,7 @@ impl<'a> StreamedCalls<'a> {
     }
 
     /// Appends now, together with the run's previous answers.
-    fn publish(&mut self, target: &Target<LogName>, question: Question, data: &[u8]) -> Result<u64> {
+    fn publish(&mut self, target: &Target<Writable<'_>>, question: Question, data: &[u8]) -> Result<u64> {
         let shared = self.shared;
         let (function, cause, fired) = (self.batch.function, self.run.claimed.trigger.run, self.run.fired);
         let ordinal = self.appends as u16; // at most APPENDS_MAX
@@ -208,6 +214,7 @@ impl<'a> StreamedCalls<'a> {
         }
         let mut superseded = false;
         let mut feeds_itself = false;
+        let mut to = None;
         let committed = journal.commit(|tx| {
             state.fold(tx.tail())?;
             if !state.engine.holds(function, cause, Some(fired)) {
@@ -220,8 +227,10 @@ impl<'a> StreamedCalls<'a> {
             }
             let mut publish = Publish::new(&shared.namespace, tx);
             let appended = match target {
-                Target::Log(name) => {
+                Target::Log(writable) => {
+                    let name = writable.name();
                     let log = millrace_namespace::found(tx.catalog().log(name), name)?.clone();
+                    to = Some(log.id());
                     let bound = publish.bindings().of_log(log.id());
                     feeds_itself = bound.iter().any(|bound| bound.function == function);
                     let stage = Stage { cause, ordinal, room: Room::Run, named: None, ending: None };
@@ -253,6 +262,8 @@ impl<'a> StreamedCalls<'a> {
         };
         let folded = state.fold(committed.end);
         drop(state);
+        let flows = to.map(|log| (Flow { function, log, way: Way::Appends }, 1));
+        shared.namespace.flows().count(flows.into_iter());
         self.unrecorded.clear();
         self.made += 1;
         self.appends += 1;
@@ -266,26 +277,30 @@ impl<'a> StreamedCalls<'a> {
         &self.batch.starter.definition().spec.rights
     }
 
-    /// Whether the function may read the log. A recorded answer is repeated whatever the current rights.
-    fn granted(&self, log: &str) -> Result<()> {
-        log.parse::<LogName>().and_then(|name| self.rights().check_read(&name))
+    /// The log, if the function may read it. A recorded answer is repeated whatever the current rights.
+    fn readable<'n>(&self, log: &'n str) -> Result<Readable<'n>> {
+        self.rights().readable(log, None)
     }
 
-    fn read(&self, log: &str, seqno: u64) -> Result<Vec<u8>> {
-        let name: LogName = log.parse()?;
+    fn read(&self, log: Readable<'_>, seqno: u64) -> Result<Vec<u8>> {
+        let name: LogName = log.name().parse()?;
         let log = self.shared.namespace.journal().log(&name)?;
         let mut payload = Vec::new();
         self.shared.namespace.journal().get(&log, seqno, &mut payload)?;
         Ok(payload)
     }
 
-    fn newest(&self, log: &str) -> Result<u64> {
-        let name: LogName = log.parse()?;
+    fn newest(&self, log: Readable<'_>) -> Result<u64> {
+        let name: LogName = log.name().parse()?;
         Ok(self.shared.namespace.journal().log(&name)?.latest())
     }
 }
 
-impl HostCalls for StreamedCalls<'_> {
+impl LogCalls for StreamedCalls<'_> {
+    fn result(&mut self, result: &[u8]) {
+        self.result = RunResult::admitted(result).to_bytes();
+    }
+
     fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
         let question = Question::Append { to: log.into(), data: Fingerprint::of(payload) };
         if let Some(Answer::Number(seqno)) = self.recall(&question)? {
@@ -296,7 +311,7 @@ impl HostCalls for StreamedCalls<'_> {
             let error = Code::RunTooWide.error(format!("the run appends more than {APPENDS_MAX} records"));
             return self.stopped(Stop::Failed(error));
         }
-        match Target::named(log, self.rights()) {
+        match Target::named(log, self.rights(), None) {
             Ok(target) => self.publish(&target, question, payload).map(Some),
             Err(error) => self.stopped(Stop::Failed(error)),
         }
@@ -309,7 +324,7 @@ impl HostCalls for StreamedCalls<'_> {
             Some(Answer::Refused(error)) => return Err(error),
             Some(Answer::Bytes(bytes)) => return Ok(bytes),
             Some(_) => {
-                return self.read(log, seqno).or_else(|error| {
+                return self.read(Readable::granted_before(log), seqno).or_else(|error| {
                     let detail = format!(
                         "call {}, {question}, returned a record that can no longer be read: {error}",
                         self.made
@@ -318,7 +333,7 @@ impl HostCalls for StreamedCalls<'_> {
                 });
             }
         }
-        let read = self.granted(log).and_then(|()| self.read(log, seqno));
+        let read = self.readable(log).and_then(|log| self.read(log, seqno));
         let answer = match &read {
             Ok(bytes) if bytes.len() > INLINE_MAX_BYTES => Answer::Stored,
             Ok(bytes) => Answer::Bytes(bytes.clone()),
@@ -335,7 +350,7 @@ impl HostCalls for StreamedCalls<'_> {
             Some(Answer::Refused(error)) => return Err(error),
             _ => {}
         }
-        let newest = self.granted(log).and_then(|()| self.newest(log));
+        let newest = self.readable(log).and_then(|log| self.newest(log));
         let answer =
             newest.as_ref().map_or_else(|error| Answer::Refused(error.clone()), |seqno| Answer::Number(*seqno));
         self.note(question, answer);

@@ -3,17 +3,19 @@
 use super::{
     HostEvent, Shared,
     engine::{Claimed, Engine, Millis, Trigger},
-    functions::tasks::Pool,
     pool::{Pool as Threads, Rest, no_thread},
     publish::{Ended, Fate},
-    stage::{RunCalls, Stage},
+    stage::{RunCalls, Stage, TaskCalls},
     starter::Starter,
     state::is_transient,
     streamed::StreamedCalls,
 };
 use millrace_journal::{Attempt, Catalog, Function, Position};
-use millrace_namespace::runs::pending::RecordOf;
-use millrace_runtime::{Call, Completion, Executor, Invocation, Outcome, Progress, Replay, Rest as Onward};
+use millrace_namespace::{
+    runs::pending::RecordOf,
+    tasks::{self, Pool},
+};
+use millrace_runtime::{Completion, Executor, Invocation, ObjectCalls, Outcome, Progress, Replay, Rest as Onward, Run};
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
 use std::{
     cell::{Cell, RefCell},
@@ -361,21 +363,33 @@ impl Shared {
                 replay: replay(run),
                 starter: &batch.starter,
                 record: run.record.as_ref().map_or(&[], |(_, payload)| payload),
-                id: run.claimed.trigger.run,
-                called: false,
             })
             .collect();
+        let pool = batch.runs[0].record.as_ref().ok().and_then(|(log, _)| tasks::pool_of(log));
+        let objects = batch.starter.objects().zip(pool);
+        let mut of_tasks: Vec<TaskCalls<'_>> = objects.map_or_else(Vec::new, |(objects, pool)| {
+            let calls = |run: &Fired| {
+                let (objects, run) = (&**objects, run.claimed.trigger.run);
+                TaskCalls { objects, pool, run, called: false }
+            };
+            batch.runs[..ready].iter().map(calls).collect()
+        });
         let invocations = batch.runs[..ready].iter().filter_map(|run| {
             let (log, payload) = run.record.as_ref().ok()?;
             let (seqno, attempt) = (run.claimed.trigger.seqno, run.claimed.attempt);
             Some(Invocation { log, seqno, payload, run: run.claimed.trigger.run, attempt, streamed: false })
         });
-        let mut calls: Vec<Call<'_>> =
-            invocations.zip(&mut answers).map(|(invocation, host)| Call { invocation, host }).collect();
+        let objects = of_tasks.iter_mut().map(|calls| Some(calls as &mut dyn ObjectCalls));
+        let objects = objects.chain(std::iter::repeat_with(|| None));
+        let mut calls: Vec<Run<'_>> = invocations
+            .zip(&mut answers)
+            .zip(objects)
+            .map(|((invocation, logs), objects)| Run { invocation, logs, objects })
+            .collect();
         let mut following = Following::new(self, batch, stage, ready);
         executor.run(&mut calls, &mut following);
         drop(calls);
-        answers.iter().zip(&following.well).for_each(|(calls, well)| calls.over(*well));
+        of_tasks.iter().zip(&following.well).for_each(|(calls, well)| calls.over(*well));
         following.publish();
         following.slowest
     }
@@ -389,11 +403,12 @@ impl Shared {
         if let (Ok((log, payload)), false) = (&run.record, calls.is_stopped()) {
             let (seqno, attempt) = (run.claimed.trigger.seqno, run.claimed.attempt);
             let invocation = Invocation { log, seqno, payload, run: run.claimed.trigger.run, attempt, streamed: true };
-            executor.run(&mut [Call { invocation, host: &mut calls }], &mut watching);
+            executor.run(&mut [Run { invocation, logs: &mut calls, objects: None }], &mut watching);
         }
         let Completion { outcome, output, elapsed } = watching.completion;
-        let (fate, reported) = calls.end(outcome);
+        let (fate, reported, result) = calls.end(outcome);
         stage.borrow_mut().reported(0, reported);
+        stage.borrow_mut().concluded(0, result);
         self.settle(batch, stage, vec![Ended { index: 0, fate, output, elapsed }]);
         elapsed
     }

@@ -3,18 +3,24 @@
 //! Each document is one type, which is written and read. `millrace_node::documents` builds them. What is read may come from another version:
 //! fields that are missing have their default, and unknown ones are ignored.
 
+mod capabilities;
 mod error;
+mod flows;
 mod functions;
 mod logs;
+mod plans;
 mod runs;
 mod text;
 mod why;
 
+pub use capabilities::{CapabilitiesDoc, CapabilityDoc};
 pub use error::ErrorDoc;
+pub use flows::{FlowDoc, FlowKind, FlowsDoc};
 pub use functions::{DefinitionDoc, FunctionDoc, FunctionsDoc};
-pub use logs::{LogDoc, LogsDoc};
-pub use runs::{AttemptDoc, RecordName, RunDoc, RunsDoc};
-pub use text::{counted, id_text, rfc3339};
+pub use logs::{FolderDoc, LogDoc, LogsDoc, PointDoc, RateDoc, SeriesDoc};
+pub use plans::{CopyDoc, CorrectsDoc, EstimateDoc, PlanDoc, PlanFoundDoc, PlanState, ReplayDoc, RewritesDoc};
+pub use runs::{AttemptDoc, RecordName, ResultDoc, RunDoc, RunsDoc};
+pub use text::{counted, hlc_of, id_text, rfc3339};
 pub use why::{LinkReason, Reason, ReasonDoc, WhyDoc, low_space};
 
 #[cfg(test)]

@@ -71,10 +71,31 @@ pub struct RunDoc {
     pub output: Option<String>,
     /// Why it was given up.
     pub error: Option<ErrorDoc>,
+    /// Its result, if it has one. Lists omit it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<ResultDoc>,
     /// The run that retried its dead letter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retried_as: Option<String>,
     /// Whether something of it is missing here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
+}
+
+/// The result of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResultDoc {
+    /// What it is: `text`, `json`, `bytes`, or `dropped` if the function returned something that cannot be a result.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// It, as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// It, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base64: Option<String>,
+    /// Why it is dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }

@@ -9,6 +9,12 @@ pub fn rfc3339(hlc: Hlc) -> String {
     format!("{:.6}", moment.unwrap_or_default())
 }
 
+/// The moment that a text in the form of RFC 3339 names, with its offset from UTC.
+pub fn hlc_of(text: &str) -> Option<Hlc> {
+    let moment = text.parse::<Timestamp>().ok()?;
+    u64::try_from(moment.as_microsecond()).ok().map(Hlc::from_wall_us)
+}
+
 /// An id, or none.
 pub fn id_text(id: EventId) -> Option<String> {
     (!id.is_none()).then(|| id.to_string())

@@ -52,6 +52,8 @@ pub struct Hosted {
     deployers: Mutex<HashMap<TokenId, Weak<Semaphore>>>,
     /// The last reported values of each namespace.
     reported: Mutex<HashMap<Name, Arc<Vec<Sample>>>>,
+    /// Codes of links to the dashboard.
+    pub(crate) codes: crate::http::Codes,
     /// Counters for metrics.
     pub counters: Counters,
     /// Where the host listens with TCP.
@@ -105,6 +107,7 @@ impl Hosted {
     /// Serves these namespaces.
     pub fn new(served: Vec<Served>) -> Self {
         let (draining, silence, counters) = (AtomicBool::new(false), Silence::default(), Counters::default());
+        let codes = crate::http::Codes::default();
         let (slow, reported) = (Arc::new(Semaphore::new(SLOW_MAX)), Mutex::default());
         let deploying = Arc::new(Semaphore::new(DEPLOYING_MAX));
         Self {
@@ -121,6 +124,7 @@ impl Hosted {
             deployers: Mutex::default(),
             reported,
             counters,
+            codes,
             addresses: OnceLock::new(),
             connections_limit: usize::MAX.into(),
         }

@@ -16,6 +16,7 @@ pub mod cluster;
 mod documents;
 mod hosted;
 mod http;
+mod invoked;
 mod links;
 mod memory;
 mod patience;

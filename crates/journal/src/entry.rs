@@ -28,6 +28,7 @@ pub(crate) mod compact;
 pub mod map;
 pub mod payload;
 
+use crate::checksum::{crc32c, crc32c_after};
 use map::Map;
 use millrace_wire::{Code, Error, EventId, Hlc, NamespaceId, Result};
 use payload::{Attempt, EXTENSION_KEYS, End, ReadRow, Reads, Replaced, Run, known_keys, split_extension};
@@ -427,7 +428,7 @@ impl Salt {
 
     /// The checksum of an entry at `position`, given its bytes 4..length.
     pub(crate) fn checksum(self, position: u64, bytes_after_crc: &[u8]) -> u32 {
-        crc_fast::crc32_iscsi(bytes_after_crc) ^ self.mask(position)
+        crc32c(bytes_after_crc) ^ self.mask(position)
     }
 
     /// The same of a compact entry, given also what it covers of its head.
@@ -447,10 +448,7 @@ impl Salt {
             both[own..end].copy_from_slice(bytes_after_crc);
             return self.checksum(position, &both[begin..end]);
         }
-        let begun = u64::from(!crc_fast::crc32_iscsi(&both[begin..own]));
-        let mut digest = crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, begun);
-        digest.update(bytes_after_crc);
-        digest.finalize() as u32 ^ self.mask(position)
+        crc32c_after(crc32c(&both[begin..own]), bytes_after_crc) ^ self.mask(position)
     }
 
     /// The seal of an OPEN or a MARK at `position`, which no other entry has as its cause.

@@ -18,6 +18,7 @@
 #![deny(unsafe_code)]
 
 mod catalog;
+mod checksum;
 mod copy;
 mod definitions;
 mod entry;

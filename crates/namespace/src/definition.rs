@@ -7,7 +7,7 @@ mod amend;
 mod rights;
 
 pub use amend::{AMEND_AGE_MAX, AMEND_COUNT_MAX, AmendPolicy};
-pub use rights::{LogScope, Rights, SCOPES_MAX, SECRETS_MAX, SendScope};
+pub use rights::{Checked, LogScope, Readable, Rights, SCOPES_MAX, SECRETS_MAX, SendScope, Writable};
 
 use millrace_journal::json::{self, Unread};
 use millrace_wire::{Code, Error, LogName, Name, Result};

@@ -35,5 +35,8 @@ pub use namespace::{
     check_directory, found, journal_dir, named, no_function,
 };
 pub use runs::tasks;
-pub use runs::{Attempt, Ending, RecordRef, RunError, RunFilter, RunPage, RunState, RunView};
+pub use runs::{
+    Attempt, Ending, RESULT_MAX_BYTES, RecordRef, ResultKind, RunError, RunFilter, RunPage, RunResult, RunState,
+    RunView,
+};
 pub use view::View;

@@ -2,6 +2,7 @@
 
 mod appends;
 mod fences;
+mod flows;
 mod room;
 
 use crate::{
@@ -16,6 +17,7 @@ use crate::{
     names,
     outbox::NewMessage,
     runs::{
+        flows::Flows,
         fold::Fold,
         pending::{Pending, pending},
     },
@@ -58,6 +60,7 @@ struct Inner {
     keys: Keys,
     fence: Fence,
     measures: Measures,
+    flows: Flows,
 }
 
 /// A record as it is read.
@@ -139,7 +142,8 @@ impl Namespace {
     pub fn over(journal: Journal) -> Self {
         let gate = Gate::new(journal.clone());
         let (bindings, keys, fence) = (BindingsCache::default(), Keys::default(), Fence::default());
-        Self { inner: Arc::new(Inner { journal, bindings, gate, keys, fence, measures: Measures::default() }) }
+        let (measures, flows) = (Measures::default(), Flows::default());
+        Self { inner: Arc::new(Inner { journal, bindings, gate, keys, fence, measures, flows }) }
     }
 
     /// The one gate that holds what leaves.

@@ -8,15 +8,18 @@
 //! journal. Only [`fold`] interprets the entries.
 
 pub mod call;
+pub mod flows;
 pub mod fold;
 mod list;
 pub mod pending;
+mod result;
 pub mod tasks;
 #[cfg(test)]
 mod tests;
 
 use millrace_journal::{End, Outcome};
 use millrace_wire::{Error, EventId, Hlc, LogName, Name};
+pub use result::{RESULT_MAX_BYTES, ResultKind, RunResult};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Which runs to list.
@@ -110,6 +113,9 @@ pub struct RunView {
     pub retried_as: Option<EventId>,
     /// How it ended, once it has.
     pub ending: Option<Ending>,
+    /// Its result, if it has one. Lists omit it.
+    #[serde(skip)]
+    pub result: Option<RunResult>,
     /// Whether something of it is missing here: an entry is damaged, was dropped or moved by retention, or stands too far from the
     /// others to be looked for.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

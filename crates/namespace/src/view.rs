@@ -5,7 +5,7 @@
 //!                           ^ upto
 //! ```
 
-use crate::namespace::found;
+use crate::{definition::Checked, namespace::found};
 use millrace_journal::{Catalog, Journal, Kind, Log, Position};
 use millrace_wire::{Code, Result};
 use std::{collections::HashMap, sync::Arc};
@@ -27,8 +27,9 @@ impl<'j> View<'j> {
         Self { journal, catalog, upto, newest: HashMap::new(), passed: HashMap::new() }
     }
 
-    /// The log of this name.
-    pub fn log(&self, name: &str) -> Result<Log> {
+    /// The log of this name, which a run may read or append to.
+    pub fn log(&self, checked: impl Checked) -> Result<Log> {
+        let name = checked.name();
         found(self.catalog.log(name), name).cloned()
     }
 
@@ -118,7 +119,7 @@ impl<'j> View<'j> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AppendOptions, CreateOptions, Durability, Namespace};
+    use crate::{AppendOptions, CreateOptions, Durability, Namespace, definition::Rights};
     use millrace_journal::Replaced;
     use millrace_wire::EventId;
 
@@ -162,11 +163,12 @@ mod tests {
         let journal = namespace.journal();
         let mut view = View::new(journal, journal.catalog().unwrap(), journal.tail());
         append(b"three");
-        let log = view.log("short").unwrap();
+        let rights = Rights::default();
+        let log = view.log(rights.readable("short", None).unwrap()).unwrap();
         assert_eq!((view.latest(&log).unwrap(), namespace.latest("short").unwrap()), (2, 3));
         assert_eq!(view.get(&log, 2).unwrap(), b"two");
         assert_eq!(view.get(&log, 1).unwrap_err().code(), Code::BelowHistory, "it had left before");
         assert_eq!(view.get(&log, 3).unwrap_err().code(), Code::AboveTail, "it came after");
-        assert_eq!(view.log("none").unwrap_err().code(), Code::LogNotFound);
+        assert_eq!(view.log(rights.writable("none", None).unwrap()).unwrap_err().code(), Code::LogNotFound);
     }
 }

@@ -1,8 +1,9 @@
 //! Builds the documents about a namespace: the same for a host, and for a program that uses the files.
 
-use crate::{FunctionStat, LogStat, Namespace, RecordRef, RunFilter, RunState, RunView};
+use crate::{FunctionStat, LogStat, Namespace, RecordRef, ResultKind, RunFilter, RunResult, RunState, RunView};
+use base64::{Engine, prelude::BASE64_STANDARD};
 use millrace_documents::{
-    AttemptDoc, DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RecordName, RunDoc, WhyDoc, id_text, rfc3339,
+    AttemptDoc, DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RecordName, ResultDoc, RunDoc, WhyDoc, id_text, rfc3339,
 };
 use millrace_wire::{Code, Name, Result};
 use std::fmt::Display;
@@ -118,8 +119,27 @@ pub fn run(view: &RunView) -> RunDoc {
             detail: death.error.clone(),
             ..ErrorDoc::default()
         }),
+        result: view.result.as_ref().map(result),
         retried_as: view.retried_as.and_then(id_text),
         partial: view.partial,
+    }
+}
+
+/// The result of a run.
+pub fn result(result: &RunResult) -> ResultDoc {
+    let kind = match result.kind {
+        ResultKind::Text => "text",
+        ResultKind::Bytes => "bytes",
+        ResultKind::Json => "json",
+        ResultKind::Dropped => "dropped",
+    };
+    let doc = ResultDoc { kind: kind.into(), ..ResultDoc::default() };
+    match (result.kind, std::str::from_utf8(&result.bytes)) {
+        (ResultKind::Dropped, _) => {
+            ResultDoc { reason: Some(String::from_utf8_lossy(&result.bytes).into_owned()), ..doc }
+        }
+        (_, Ok(text)) => ResultDoc { data: Some(text.into()), ..doc },
+        (_, Err(_)) => ResultDoc { base64: Some(BASE64_STANDARD.encode(&result.bytes)), ..doc },
     }
 }
 

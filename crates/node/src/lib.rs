@@ -21,11 +21,14 @@ pub mod devices;
 pub mod documents;
 mod facts;
 mod host;
+pub mod invoke;
 pub mod manage;
 mod objects;
 pub mod pools;
 pub mod repairs;
 pub mod secrets;
+mod series;
+mod slot;
 mod trace;
 pub mod upkeep;
 mod why;
@@ -33,11 +36,11 @@ mod why;
 pub use access::{
     Access, Served,
     blocked::{Blocked, Obstacle},
-    default_name,
+    default_name, hinted,
     limits::{CLIENT_HISTORY_MAX, CLIENT_INDEX_MAX_BYTES, Limits},
     objects::{CallRight, ShownObject},
     submit::{SUBMISSION_PATIENCE, Submitted},
-    watch::Growth,
+    watch::{End, Growth},
 };
 pub use audit::{AUDIT_HISTORY, Act, Audited, audit, audited};
 pub use host::{Host, HostOptions};
@@ -59,13 +62,14 @@ pub use millrace_links as links;
 pub use millrace_namespace::{
     AppendOptions, Attempt, BATCH_RECORDS_MAX, Backfilled, DeadLetters, Definition, Ending, Free, FunctionSpec,
     FunctionStat, Gate, Gated, Holder, LogStat, Marks, Namespace, Need, NewRecord, Of, Receipt, Record, RecordRef,
-    Retried, RetriedAll, RunError, RunFilter, RunPage, RunState, RunView, Runtime, Shows, Site, Stretch, Watermark,
-    check_directory,
+    ResultKind, Retried, RetriedAll, RunError, RunFilter, RunPage, RunResult, RunState, RunView, Runtime, Shows, Site,
+    Stretch, Watermark, check_directory,
     definition::{
         AmendPolicy, BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, DEAD_LETTER_HISTORY, LogScope, OUTPUT_MAX_BYTES,
         PENDING_MAX, RETRIES_MAX, Rights, SendScope, TIMEOUT_MAX,
     },
     keys::{KEY_MAX_BYTES, KEYS_MAX},
+    runs::flows::{FLOWS_MAX, Flow, Flows, Way},
 };
 pub use millrace_security::token;
 pub use millrace_security::{
@@ -77,5 +81,6 @@ pub use millrace_wire::{
     Result, history,
 };
 pub use objects::{Answer, Answered, Objects, Waiting};
+pub use series::{SERIES_RECORDS_MAX, Span, rate, series};
 pub use trace::{ENTRIES_MAX, Trace, TraceBranch, TraceFilter, Traced, trace};
 pub use why::{Why, why};

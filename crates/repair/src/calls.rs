@@ -7,11 +7,10 @@ use crate::{
 use millrace_journal::{Journal, Reads, What};
 use millrace_namespace::{
     Namespace,
-    definition::Rights,
-    names::check_public,
+    definition::{Checked, Readable, Rights},
     outbox::{self, message, state::State},
 };
-use millrace_runtime::{HostCalls, Replay};
+use millrace_runtime::{LogCalls, Replay};
 use millrace_wire::{Address, Code, Error, LogName, Result};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -97,10 +96,11 @@ impl<'a> Calls<'a> {
         }
     }
 
-    fn log(&mut self, name: &str) -> Result<u32> {
-        if let Some(log) = self.past.log_at(name, &self.fired) {
+    fn log(&mut self, checked: impl Checked + Copy) -> Result<u32> {
+        if let Some(log) = self.past.log_at(checked, &self.fired) {
             return Ok(log);
         }
+        let name = checked.name();
         if self.has_lost_log {
             return self.breaks(format!("it read a log that was removed since, which may have been '{name}'"));
         }
@@ -109,9 +109,8 @@ impl<'a> Calls<'a> {
 
     /// The log for a read of a record, or of the newest seqno as 0. An error if the original run was refused this read for a reason that
     /// the state before the run does not show.
-    fn log_read(&mut self, name: &str, seqno: u64) -> Result<u32> {
-        self.rights.check_read(&name.parse::<LogName>()?)?;
-        let log = self.log(name)?;
+    fn log_read(&mut self, readable: Readable<'_>, seqno: u64) -> Result<u32> {
+        let (log, name) = (self.log(readable)?, readable.name());
         let slot = (log, seqno);
         if self.removed.has(slot) {
             return self.refuse(slot, Code::LogNotFound.error(format!("log '{name}' was removed")));
@@ -201,24 +200,22 @@ pub fn newest(past: &Past, overlay: &Overlay, log: u32, fired: &Fired) -> Result
     }
 }
 
-impl HostCalls for Calls<'_> {
+impl LogCalls for Calls<'_> {
     fn append(&mut self, name: &str, payload: &[u8]) -> Result<Option<u64>> {
         if Address::claims(name) {
             return self.send(name, payload);
         }
-        check_public(name)?;
-        self.rights.check_append(&name.parse::<LogName>()?)?;
-        let log = self.log(name)?;
+        let log = self.log(self.rights.writable(name, None)?)?;
         self.leave(log, payload.to_vec())
     }
 
     fn get(&mut self, name: &str, seqno: u64) -> Result<Vec<u8>> {
+        let readable = self.rights.readable(name, None)?;
         if seqno == 0 {
-            self.rights.check_read(&name.parse::<LogName>()?)?;
-            let whose = (self.log(name)?, seqno);
+            let whose = (self.log(readable)?, seqno);
             return self.refuse(whose, Code::SeqnoInvalid.error(format!("log '{name}' has no record 0")));
         }
-        let log = self.log_read(name, seqno)?;
+        let log = self.log_read(readable, seqno)?;
         let whose = (log, seqno);
         let newest = self.past.newest_slot(log, &self.fired);
         if seqno > newest {
@@ -261,7 +258,7 @@ impl HostCalls for Calls<'_> {
     }
 
     fn latest(&mut self, name: &str) -> Result<u64> {
-        let log = self.log_read(name, 0)?;
+        let log = self.log_read(self.rights.readable(name, None)?, 0)?;
         let newest = self.newest(log)?;
         self.note(log, newest, What::Latest);
         let own = self.own.get(&log).map_or(0, Vec::len) as u64;

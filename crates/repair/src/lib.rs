@@ -49,7 +49,7 @@ pub use session::{SLOTS_MAX, Session, drive};
 pub use verify::{Verified, verify};
 
 use millrace_namespace::Definition;
-use millrace_runtime::{Completion, HostCalls, Invocation};
+use millrace_runtime::{Completion, Invocation, LogCalls};
 use millrace_wire::{Error, EventId, Result};
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ pub trait Runner {
         &mut self,
         definition: &Arc<Definition>,
         invocation: Invocation<'_>,
-        calls: &mut dyn HostCalls,
+        calls: &mut dyn LogCalls,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Completion>;
 

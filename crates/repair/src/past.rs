@@ -5,7 +5,7 @@
 
 use crate::book::{self, NewCode, Note};
 use millrace_journal::{Catalog, Entry, Extent, Journal, Kind, Outcome, Position, ReadFrom, Scan, What};
-use millrace_namespace::Definition;
+use millrace_namespace::{Definition, definition::Checked};
 use millrace_wire::{Code, EventId, HISTORY_ALL, Hlc, LogName, Result};
 use serde::Deserialize;
 use std::{
@@ -568,9 +568,9 @@ impl Past {
         streamed.filter_map(|(run, fired)| Some((self.triggers.get(run)?, fired)))
     }
 
-    /// The log that had this name when an attempt began.
-    pub fn log_at(&self, name: &str, fired: &Fired) -> Option<u32> {
-        let named = self.names.get(name)?;
+    /// The log that had this name when an attempt began, which its run may read or append to.
+    pub fn log_at(&self, checked: impl Checked, fired: &Fired) -> Option<u32> {
+        let named = self.names.get(checked.name())?;
         named.iter().rev().find(|(from, _)| *from < fired.sequence)?.1
     }
 

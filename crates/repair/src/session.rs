@@ -12,6 +12,7 @@ use crate::{
 use millrace_journal::{End, Journal, Kind, Log, Outcome as Ended, Position, Reads, Replaced, Run as RunId, What};
 use millrace_namespace::{
     Definition, Namespace,
+    definition::Writable,
     outbox::{
         log_of, message,
         state::State,
@@ -574,7 +575,7 @@ impl<'a> Session<'a> {
                 error: &error,
             };
             let letter = self.runner.dead_letter(of);
-            let log = self.past.log_at(&spec.dead_letter, fired);
+            let log = self.past.log_at(Writable::of_dead_letters(spec), fired);
             let none = || {
                 let (run, log) = (trigger.run, &spec.dead_letter);
                 Code::RepairUnsupported
@@ -712,7 +713,7 @@ impl<'a> Session<'a> {
             let has_other_code = self.code.as_ref().is_some_and(|(code, _)| code.function == trigger.function);
             let definition = self.past.definition(trigger.function, revision)?;
             let logs = self.overlay.logs().filter_map(|log| self.past.logs.get(&log));
-            let reads = logs.filter(|log| definition.spec.rights.check_read(&log.name).is_ok()).count() > 0;
+            let reads = logs.filter(|log| definition.spec.rights.readable(&log.name, None).is_ok()).count() > 0;
             if has_other_code || reads || self.overlay.at(trigger.log, trigger.seqno).is_some() {
                 let (run, name) = (trigger.run, &definition.spec.name);
                 let error =

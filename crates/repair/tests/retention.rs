@@ -5,7 +5,7 @@ use millrace_namespace::{AppendOptions, CreateOptions, Definition, Durability, N
 use millrace_repair::{
     Correction, DeadLetter, NoPeers, Phase, Request, Runner, ask_apply, close, drive, open, repair, undo,
 };
-use millrace_runtime::{Completion, HostCalls, Invocation};
+use millrace_runtime::{Completion, Invocation, LogCalls};
 use millrace_wire::{Code, Result};
 use std::{
     path::Path,
@@ -20,7 +20,7 @@ impl Runner for Nothing {
         &mut self,
         _: &Arc<Definition>,
         of: Invocation<'_>,
-        _: &mut dyn HostCalls,
+        _: &mut dyn LogCalls,
         _: &dyn Fn() -> bool,
     ) -> Result<Completion> {
         panic!("run {} of no function", of.run)

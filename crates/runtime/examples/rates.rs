@@ -1,14 +1,14 @@
 //! Prints how fast each kind of function does nothing: `cargo run --release -p millrace-runtime --example rates`.
 
 use millrace_runtime::{
-    Call, Completion, EventId, Executor, HostCalls, Invocation, Limits, OneshotExecutor, Outcome, ProcessExecutor,
-    ProcessSpec, PythonExecutor, PythonSpec, Result, WasmEngine, WasmExecutor,
+    Completion, EventId, Executor, Invocation, Limits, LogCalls, OneshotExecutor, Outcome, ProcessExecutor,
+    ProcessSpec, PythonExecutor, PythonSpec, Result, Run, WasmEngine, WasmExecutor,
 };
 use std::{collections::BTreeMap, env, fs, hint::black_box, path::Path, process::Command, time::Instant};
 
 struct Nothing;
 
-impl HostCalls for Nothing {
+impl LogCalls for Nothing {
     fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
         black_box((log, payload));
         Ok(None)
@@ -32,7 +32,7 @@ fn measure(name: &str, executor: &mut dyn Executor, batch_size: usize, rounds: u
         Invocation { log: "raw/kitchen", seqno: 1, payload: &payload, run: EventId::NONE, attempt: 1, streamed: false };
     let mut round = || {
         let mut hosts: Vec<Nothing> = (0..batch_size).map(|_| Nothing).collect();
-        let mut batch: Vec<Call<'_>> = hosts.iter_mut().map(|host| Call { invocation, host }).collect();
+        let mut batch: Vec<Run<'_>> = hosts.iter_mut().map(|logs| Run { invocation, logs, objects: None }).collect();
         executor.run(&mut batch, &mut |_: usize, completion: Completion| assert_eq!(completion.outcome, Outcome::Done));
     };
     round();

@@ -3,8 +3,8 @@
 //! `cargo run --release -p millrace-runtime --example sandbox`
 
 use millrace_runtime::{
-    Call, Completion, EventId, Executor, HostCalls, Invocation, Isolation, Level, Limits, Outcome, PythonExecutor,
-    PythonFunction, PythonSpec, Result, SUPERVISOR, SandboxSpec, supervise,
+    Completion, EventId, Executor, Invocation, Isolation, Level, Limits, LogCalls, Outcome, PythonExecutor,
+    PythonFunction, PythonSpec, Result, Run, SUPERVISOR, SandboxSpec, supervise,
 };
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ const RUNS: usize = 4000;
 
 struct Nothing;
 
-impl HostCalls for Nothing {
+impl LogCalls for Nothing {
     fn append(&mut self, _: &str, _: &[u8]) -> Result<Option<u64>> {
         Ok(None)
     }
@@ -67,9 +67,12 @@ fn run(executor: &mut PythonExecutor) -> Duration {
     let invocation =
         Invocation { log: "in", seqno: 1, payload: b"record", run: EventId::from_bits(1), attempt: 1, streamed: false };
     let begun = Instant::now();
-    executor.run(&mut [Call { invocation, host: &mut Nothing }], &mut |_: usize, completion: Completion| {
-        assert_eq!(completion.outcome, Outcome::Done);
-    });
+    executor.run(
+        &mut [Run { invocation, logs: &mut Nothing, objects: None }],
+        &mut |_: usize, completion: Completion| {
+            assert_eq!(completion.outcome, Outcome::Done);
+        },
+    );
     begun.elapsed()
 }
 

@@ -1,6 +1,6 @@
 //! The appends of a run: limited, and none after a refusal.
 
-use crate::{Code, Error, HostCalls, Limits, Result};
+use crate::{Code, Error, Limits, LogCalls, Result};
 
 /// Passes the appends of one run on.
 pub(crate) struct Appends {
@@ -17,7 +17,7 @@ impl Appends {
 
     /// Appends, unless the run is lost already: what a streamed run published after a refusal could not be recognised
     /// by an attempt that is not refused.
-    pub(crate) fn append(&mut self, host: &mut dyn HostCalls, log: &str, payload: &[u8]) -> Result<Option<u64>> {
+    pub(crate) fn append(&mut self, host: &mut dyn LogCalls, log: &str, payload: &[u8]) -> Result<Option<u64>> {
         if let Some(refused) = &self.refused {
             return Err(refused.clone());
         }

@@ -1,32 +1,34 @@
 //! Runs one function: Wasm, Python or any process, within limits of time, memory and output.
 //!
-//! This crate knows no journal and no log. Its input is an [`Invocation`], and it serves a function's calls through [`HostCalls`]; appends
-//! are passed on at once, and the implementation of the calls decides when (and whether) they become visible.
+//! This crate knows no journal and no log. Its input is a [`Run`] or a step, and it serves a function's calls through traits; appends are
+//! passed on at once, and the implementation of the calls decides when (and whether) they become visible.
 //!
 //! ```text
-//! Executor::run(batch) --> a function's code --> HostCalls::{append get latest now random}
+//! Executor::run(batch) --> a function's code --> LogCalls::{append get latest now random}, ObjectCalls::call
 //!                      <-- Progress::ended(i, Completion)
+//! Stepper::step(step)  --> a method of an object --> StepCalls::{fields class}, ObjectCalls::call
+//!                      <-- its result
 //! ```
 
 mod appends;
+mod calls;
 mod child;
 mod oneshot;
 mod output;
 mod replay;
 mod sandbox;
 mod secrets;
+mod step;
 mod wasm;
 mod worker;
 
+pub use calls::{Asked, Later, LogCalls, ObjectCalls, Run, StepCalls, StepWork};
 pub use millrace_wire::{Code, Error, EventId, Result};
 pub use oneshot::OneshotExecutor;
 pub use replay::Replay;
 pub use sandbox::{Defence, Isolation, Level, SUPERVISOR, Sandbox, SandboxSpec, Shortcoming, supervise};
-pub use secrets::{RedactingExecutor, SecretBytes, SecretFiles, Secrets};
-use std::{
-    os::fd::BorrowedFd,
-    time::{Duration, Instant},
-};
+pub use secrets::{RedactingExecutor, RedactingStepper, SecretBytes, SecretFiles, Secrets};
+use std::time::{Duration, Instant};
 pub use wasm::{WasmEngine, WasmExecutor, WasmFunction};
 pub use worker::{ProcessExecutor, ProcessSpec, PythonExecutor, PythonFunction, PythonSpec};
 
@@ -46,73 +48,6 @@ pub struct Invocation<'a> {
     /// Each append is published at once and answers its seqno; calls that the run made before a crash are recognised. Such a run is alone
     /// in its batch.
     pub streamed: bool,
-}
-
-/// The answer to a call of a shared object, now or later.
-pub enum Asked {
-    /// The answer.
-    Now(Result<Vec<u8>>),
-    /// The call waits.
-    Later(Box<dyn Later>),
-}
-
-/// A future answer. If it is dropped, the answer is discarded.
-pub trait Later {
-    /// Becomes readable when there is an answer.
-    fn fd(&self) -> BorrowedFd<'_>;
-    /// The deadline, at which [`Later::take`] must be called.
-    fn until(&self) -> Option<Instant>;
-    /// The answer, if it has arrived; after the deadline, the answer for a timeout.
-    fn take(&mut self) -> Option<Result<Vec<u8>>>;
-}
-
-/// The calls of a function to its namespace while it runs.
-///
-/// An error of `get` or `latest` goes back to the function, which may handle it. A refused `append` fails the run, however
-/// the function returns: an atomic run's effects are all or nothing, and its worker appends without waiting for an answer.
-///
-/// An executor makes the calls of a run in the order in which the function makes them, one at a time; in a streamed run none after a
-/// refused append. So a replayed run makes the recorded calls.
-pub trait HostCalls {
-    /// In an atomic run, stages `payload` as a record of `log`: it becomes visible with the run's DONE, or never; `None`. In a streamed
-    /// one, publishes it at once and returns its seqno, or for an address its number in the outbox.
-    fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>>;
-    /// The record of `log` with this seqno, as of the run's snapshot.
-    fn get(&mut self, log: &str, seqno: u64) -> Result<Vec<u8>>;
-    /// The seqno of the newest record of `log` as of the run's snapshot, 0 if it has none.
-    fn latest(&mut self, log: &str) -> Result<u64>;
-    /// Wall-clock time in nanoseconds since 1970.
-    fn now_ns(&mut self) -> u64;
-    /// Fills `bytes` from the operating system's random source.
-    fn random(&mut self, bytes: &mut [u8]);
-    /// A secret of the function. The call is not journaled.
-    fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
-        Err(Code::RightMissing.error(format!("the function may not read secret '{}'", name.escape_debug())))
-    }
-    /// The next call that the worker is to run within this run, and its number.
-    fn reenter(&mut self) -> Option<(u64, Vec<u8>)> {
-        None
-    }
-    /// Becomes readable when there is such a call.
-    fn reenters(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-    /// The answer of the call with this number, which the worker has run.
-    fn reentered(&mut self, _number: u64, _answer: &[u8]) {}
-    /// Calls a shared object. Only tasks may do this, if the host has shared objects.
-    fn call(&mut self, _call: &[u8]) -> Asked {
-        Asked::Now(
-            Err(Code::ObjectCallInvalid.error("this function is not a task; only tasks can call shared objects")),
-        )
-    }
-}
-
-/// One run of a batch: the record, and the implementation of its calls.
-pub struct Call<'a> {
-    /// The record that causes the run.
-    pub invocation: Invocation<'a>,
-    /// Answers the function's calls.
-    pub host: &'a mut dyn HostCalls,
 }
 
 /// How a run ended.
@@ -182,7 +117,7 @@ pub(crate) fn cancelled() -> Error {
 
 /// Receives the progress of a batch from its executor. A closure that takes the end of each run implements it.
 ///
-/// An executor calls this on the thread that called [`Executor::run`], never within a call of [`HostCalls`].
+/// An executor calls this on the thread that called [`Executor::run`], never within a call of [`LogCalls`] or [`ObjectCalls`].
 pub trait Progress {
     /// A run has ended. Each is reported exactly once, in order.
     fn ended(&mut self, run: usize, completion: Completion);
@@ -208,12 +143,35 @@ impl<F: FnMut(usize, Completion)> Progress for F {
     }
 }
 
-/// Calls [`Progress::wake`] if it is time.
-fn wake_if_due(progress: &mut dyn Progress) -> Rest {
-    match progress.wake_at() {
-        Some(at) if at <= Instant::now() => progress.wake(),
+/// Calls [`Watch::wake`] if it is time.
+fn wake_if_due(watch: &mut dyn Watch) -> Rest {
+    match watch.wake_at() {
+        Some(at) if at <= Instant::now() => watch.wake(),
         _ => Rest::Run,
     }
+}
+
+/// Watches the run in progress for its batch.
+struct Watching<'a>(&'a mut dyn Progress);
+
+impl Watch for Watching<'_> {
+    fn wake_at(&self) -> Option<Instant> {
+        self.0.wake_at()
+    }
+
+    fn wake(&mut self) -> Rest {
+        self.0.wake()
+    }
+}
+
+/// Follows a step while it runs.
+pub trait Watch {
+    /// When [`Watch::wake`] is to be called if the step is still in progress then. It is asked again after every wake.
+    fn wake_at(&self) -> Option<Instant>;
+
+    /// The time of [`Watch::wake_at`] has come, or passed a little while ago. With [`Rest::Stop`] the step ends at once, as failed with
+    /// [`Code::RunCancelled`].
+    fn wake(&mut self) -> Rest;
 }
 
 /// Runs a function: in a Wasm store, a Python worker, or a process. It runs one batch at a time.
@@ -223,7 +181,18 @@ pub trait Executor: Send {
         Ok(())
     }
 
-    /// Runs the calls in order, at most one at a time, and reports each as it ends, exactly once, in order. A call whose run kills the
+    /// Runs the batch in order, at most one run at a time, and reports each as it ends, exactly once, in order. A run that kills the
     /// worker is `Failed`; those after it are `NotStarted`, and the next batch gets a new worker.
-    fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress);
+    fn run(&mut self, batch: &mut [Run<'_>], progress: &mut dyn Progress);
+}
+
+/// Runs methods of shared objects, one at a time, in what runs the tasks of their pool.
+pub trait Stepper: Send {
+    /// Starts slow resources before the first step, so that their start is not part of a step.
+    fn get_ready(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Runs a step, and returns its result. A step that kills its worker is an error, and the next one gets a new worker.
+    fn step(&mut self, step: &StepWork<'_>, calls: &mut dyn StepCalls, watch: &mut dyn Watch) -> Result<Vec<u8>>;
 }

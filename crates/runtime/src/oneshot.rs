@@ -1,10 +1,10 @@
 //! One process per run: the record on standard input, the exit status as the outcome. So a shell script is a function.
 //!
-//! It appends by writing to descriptor 3, one line `LOG<TAB>TEXT` per record. A run ends with its process: all other processes of its group
-//! are then killed.
+//! It appends by writing to descriptor 3, one line `LOG<TAB>TEXT` per record; a line `<TAB>TEXT` is its result. A run ends with its process:
+//! all other processes of its group are then killed.
 
 use crate::{
-    Call, Code, Completion, Error, Executor, Invocation, Limits, Outcome, ProcessSpec, Progress, Rest, Result,
+    Code, Completion, Error, Executor, Invocation, Limits, Outcome, ProcessSpec, Progress, Rest, Result, Run, Watching,
     child::{self, Ended, Process, Scratch, read_some},
     output::{Output, head, tail},
     sandbox::{Room, Sandbox, Starting},
@@ -47,12 +47,12 @@ impl OneshotExecutor {
         self
     }
 
-    fn run_one(&mut self, call: &mut Call<'_>, progress: &mut dyn Progress) -> Completion {
+    fn run_one(&mut self, run: &mut Run<'_>, progress: &mut dyn Progress) -> Completion {
         let begun = Instant::now();
         let mut output = Output::new(self.limits.output_max_bytes);
-        let outcome = match self.start(&call.invocation) {
+        let outcome = match self.start(&run.invocation) {
             Ok(process) => {
-                let attended = process.attend(call, progress, &mut output, begun, &self.limits);
+                let attended = process.attend(run, progress, &mut output, begun, &self.limits);
                 attended.map_or_else(Outcome::Failed, |()| Outcome::Done)
             }
             Err(error) => Outcome::CannotStart(error),
@@ -93,10 +93,10 @@ impl OneshotExecutor {
 
 impl Executor for OneshotExecutor {
     /// Only a stop is handled here: a caller that lets other executors run the rest passes a batch of one run.
-    fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
-        for (i, call) in batch.iter_mut().enumerate() {
+    fn run(&mut self, batch: &mut [Run<'_>], progress: &mut dyn Progress) {
+        for (i, run) in batch.iter_mut().enumerate() {
             let batch = self.sandbox.as_ref().map(Sandbox::batch);
-            let completion = self.run_one(call, progress);
+            let completion = self.run_one(run, progress);
             // What the process left behind has ended before the run is reported.
             drop(batch);
             progress.ended(i, completion);
@@ -125,7 +125,7 @@ impl Running {
     /// Takes what the process prints and appends until it ends or its time is over.
     fn attend(
         mut self,
-        call: &mut Call<'_>,
+        run: &mut Run<'_>,
         progress: &mut dyn Progress,
         output: &mut Output,
         begun: Instant,
@@ -138,7 +138,7 @@ impl Running {
             if left.is_zero() {
                 break Some(Code::RunTimeout.error(format!("stopped after {} ms", limits.timeout.as_millis())));
             }
-            if crate::wake_if_due(progress) == Rest::Stop {
+            if crate::wake_if_due(&mut Watching(progress)) == Rest::Stop {
                 break Some(crate::cancelled());
             }
             let left = progress.wake_at().map_or(left, |at| left.min(at.saturating_duration_since(Instant::now())));
@@ -149,27 +149,27 @@ impl Running {
             // An interrupted sleep is one more turn of the loop.
             let _ = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
             let [_, _, ended] = fds.map(|fd| !fd.revents().is_empty());
-            self.take_some(call, output, &mut lines);
+            self.take_some(run, output, &mut lines);
             if ended {
                 break None;
             }
         };
         let ended = self.child.end();
         for _ in 0..LAST_READS_MAX {
-            self.take_some(call, output, &mut lines);
+            self.take_some(run, output, &mut lines);
         }
         let verdict = match (stopped, ended) {
             (Some(error), _) => Err(error),
-            (None, Ended::Exited(0)) => lines.finish(call),
+            (None, Ended::Exited(0)) => lines.finish(run),
             (None, Ended::Exited(_)) => Err(Code::FunctionFailed.error(format!("the process {ended}"))),
             (None, _) => Err(Code::WorkerDied.error(format!("the process {ended}"))),
         };
         verdict.map_err(|error| with_output(error, output))
     }
 
-    fn take_some(&mut self, call: &mut Call<'_>, output: &mut Output, lines: &mut Lines) {
+    fn take_some(&mut self, run: &mut Run<'_>, output: &mut Output, lines: &mut Lines) {
         self.printed.take_if(|pipe| !read_some(pipe, |bytes| output.push(bytes)));
-        self.appended.take_if(|pipe| !read_some(pipe, |bytes| lines.push(bytes, call)));
+        self.appended.take_if(|pipe| !read_some(pipe, |bytes| lines.push(bytes, run)));
     }
 }
 
@@ -193,7 +193,7 @@ impl Lines {
         Self { rest: Vec::new(), taken_bytes: 0, max_bytes, fault: None }
     }
 
-    fn push(&mut self, bytes: &[u8], call: &mut Call<'_>) {
+    fn push(&mut self, bytes: &[u8], run: &mut Run<'_>) {
         self.taken_bytes = self.taken_bytes.saturating_add(bytes.len());
         if self.taken_bytes > self.max_bytes && self.fault.is_none() {
             self.fault = Some(Code::AppendTooMuch.error(format!("a run may append {} bytes in all", self.max_bytes)));
@@ -208,7 +208,7 @@ impl Lines {
         }
         let mut begin = 0;
         while let Some(length) = self.rest[begin..].iter().position(|byte| *byte == b'\n') {
-            if let Err(fault) = append(&self.rest[begin..begin + length], call) {
+            if let Err(fault) = append(&self.rest[begin..begin + length], run) {
                 self.fault = Some(fault);
                 return;
             }
@@ -218,21 +218,27 @@ impl Lines {
     }
 
     /// The last line needs no newline.
-    fn finish(self, call: &mut Call<'_>) -> Result<()> {
+    fn finish(self, run: &mut Run<'_>) -> Result<()> {
         match self.fault {
             Some(fault) => Err(fault),
             None if self.rest.is_empty() => Ok(()),
-            None => append(&self.rest, call),
+            None => append(&self.rest, run),
         }
     }
 }
 
-fn append(line: &[u8], call: &mut Call<'_>) -> Result<()> {
+fn append(line: &[u8], run: &mut Run<'_>) -> Result<()> {
     let tab = line.iter().position(|byte| *byte == b'\t');
     let parts = tab.and_then(|tab| Some((std::str::from_utf8(&line[..tab]).ok()?, &line[tab + 1..])));
     let Some((log, text)) = parts else {
         let shown = head(&String::from_utf8_lossy(line).escape_debug().to_string(), 80);
         return Err(Code::WorkerProtocol.error(format!("a line on descriptor 3 is not LOG, tab, text: \"{shown}\"")));
     };
-    call.host.append(log, text).map(drop)
+    if log.is_empty() {
+        // Text, if it is UTF-8; otherwise bytes.
+        let kind = u8::from(std::str::from_utf8(text).is_err());
+        run.logs.result(&[&[kind], text].concat());
+        return Ok(());
+    }
+    run.logs.append(log, text).map(drop)
 }

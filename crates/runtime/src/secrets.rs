@@ -2,7 +2,10 @@
 //!
 //! No argument and no variable contains a value; `MILLRACE_SECRETS` names the directory of the files.
 
-use crate::{Call, Code, Completion, Error, Executor, Outcome, Progress, Rest, Result, child::Scratch};
+use crate::{
+    Code, Completion, Error, Executor, Outcome, Progress, Rest, Result, Run, StepCalls, StepWork, Stepper, Watch,
+    child::Scratch,
+};
 use rustix::fs::MemfdFlags;
 use std::{
     collections::HashSet,
@@ -199,8 +202,31 @@ impl Executor for RedactingExecutor {
         self.inner.get_ready().map_err(|error| self.secrets.mask_error(error))
     }
 
-    fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
+    fn run(&mut self, batch: &mut [Run<'_>], progress: &mut dyn Progress) {
         self.inner.run(batch, &mut Redacting { progress, secrets: &self.secrets });
+    }
+}
+
+/// A stepper that masks secrets in the errors of steps.
+pub struct RedactingStepper {
+    inner: Box<dyn Stepper>,
+    secrets: Arc<Secrets>,
+}
+
+impl RedactingStepper {
+    /// Of this one.
+    pub fn new(inner: Box<dyn Stepper>, secrets: Arc<Secrets>) -> Self {
+        Self { inner, secrets }
+    }
+}
+
+impl Stepper for RedactingStepper {
+    fn get_ready(&mut self) -> Result<()> {
+        self.inner.get_ready().map_err(|error| self.secrets.mask_error(error))
+    }
+
+    fn step(&mut self, step: &StepWork<'_>, calls: &mut dyn StepCalls, watch: &mut dyn Watch) -> Result<Vec<u8>> {
+        self.inner.step(step, calls, watch).map_err(|error| self.secrets.mask_error(error))
     }
 }
 

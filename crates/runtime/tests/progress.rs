@@ -4,8 +4,8 @@ mod common;
 
 use common::{Host, RUN, limits, no_env, worker};
 use millrace_runtime::{
-    Call, Completion, EventId, Executor, Invocation, Limits, Outcome, ProcessExecutor, Progress, PythonExecutor,
-    PythonSpec, Rest, WasmEngine, WasmExecutor,
+    Completion, EventId, Executor, Invocation, Limits, Outcome, ProcessExecutor, Progress, PythonExecutor, PythonSpec,
+    Rest, Run, WasmEngine, WasmExecutor,
 };
 use std::{
     cell::Cell,
@@ -55,12 +55,16 @@ fn follow(executor: &mut dyn Executor, flag: &Path, rest: Rest) -> Vec<Outcome> 
 fn followed(executor: &mut dyn Executor, flag: &Path, rest: Rest) -> Follower {
     let woken = Rc::new(Cell::new(false));
     let mut hosts = [(); 3].map(|()| Waiting(woken.clone()));
-    let mut batch: Vec<Call<'_>> = hosts
+    let mut batch: Vec<Run<'_>> = hosts
         .iter_mut()
         .zip([&b"a"[..], b"slow", b"c"])
         .map(|(host, payload)| {
             let run = EventId::from_bits(RUN);
-            Call { invocation: Invocation { log: "in", seqno: 1, payload, run, attempt: 1, streamed: false }, host }
+            Run {
+                invocation: Invocation { log: "in", seqno: 1, payload, run, attempt: 1, streamed: false },
+                logs: host,
+                objects: None,
+            }
         })
         .collect();
     let mut follower = Follower { ends: Vec::new(), woken, flag: flag.to_owned(), rest, over: Vec::new() };
@@ -72,7 +76,7 @@ fn followed(executor: &mut dyn Executor, flag: &Path, rest: Rest) -> Follower {
 /// A namespace whose log `woken` has a record once the follower was woken.
 struct Waiting(Rc<Cell<bool>>);
 
-impl millrace_runtime::HostCalls for Waiting {
+impl millrace_runtime::LogCalls for Waiting {
     fn append(&mut self, _: &str, _: &[u8]) -> millrace_runtime::Result<Option<u64>> {
         Ok(None)
     }
@@ -98,14 +102,14 @@ fn a_worker_is_left_what_it_has_not_begun() {
         format!(
             "open('{}', 'a').write(f'{{os.getpid()}} {{payload}} ')\n\
              while payload == b'slow' and not os.path.exists('{}'): time.sleep(0.001)\n\
-             frame(19, serial)",
+             frame(19)",
             pids.display(),
             flag.display()
         )
     };
     let notes = TempDir::new().unwrap();
     let flag = notes.path().join("flag");
-    let (mut executor, _dir): (ProcessExecutor, _) = worker(2, &body(notes.path()), limits());
+    let (mut executor, _dir): (ProcessExecutor, _) = worker(&body(notes.path()), limits());
     assert_eq!(follow(&mut executor, &flag, Rest::Run), [DONE, DONE, DONE]);
     fs::remove_file(&flag).unwrap();
     assert_eq!(follow(&mut executor, &flag, Rest::Leave), [DONE, DONE, LEFT]);
@@ -147,14 +151,14 @@ fn a_module_that_loops_lets_its_follower_wake() {
 #[test]
 fn a_worker_cannot_say_of_a_run_that_it_could_not_start() {
     for code in [3003, 3113, 3114, 3115, 3116, 3117, 3118, 3119, 3120, 3125] {
-        let (mut executor, _dir) = worker(1, &format!("frame(19, serial, b'MR{code}', b'why')"), limits());
+        let (mut executor, _dir) = worker(&format!("frame(19, 0, b'MR{code}', b'why')"), limits());
         let mut outcomes = Vec::new();
         let invocation =
             Invocation { log: "in", seqno: 1, payload: b"", run: EventId::from_bits(RUN), attempt: 1, streamed: false };
-        executor
-            .run(&mut [Call { invocation, host: &mut Host::default() }], &mut |_: usize, completion: Completion| {
-                outcomes.push(completion.outcome)
-            });
+        executor.run(
+            &mut [Run { invocation, logs: &mut Host::default(), objects: None }],
+            &mut |_: usize, completion: Completion| outcomes.push(completion.outcome),
+        );
         assert!(matches!(outcomes[..], [Outcome::Failed(_)]), "{outcomes:?}");
     }
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Host, NOW_NS, failed, failure, impatient, limits, printed, run, run_one};
 use millrace_runtime::{
-    Call, Code, Completion, EventId, Executor, Invocation, Limits, Outcome, WasmEngine, WasmExecutor, WasmFunction,
+    Code, Completion, EventId, Executor, Invocation, Limits, Outcome, Run, WasmEngine, WasmExecutor, WasmFunction,
 };
 use std::{
     fs,
@@ -290,7 +290,7 @@ fn two_threads_run_at_once_and_time_passes_again_after_an_idle_while() {
 #[test]
 fn a_panicking_host_does_not_poison_the_executor() {
     struct Panics;
-    impl millrace_runtime::HostCalls for Panics {
+    impl millrace_runtime::LogCalls for Panics {
         fn append(&mut self, _: &str, _: &[u8]) -> millrace_runtime::Result<Option<u64>> {
             panic!("a bug of the host")
         }
@@ -308,11 +308,11 @@ fn a_panicking_host_does_not_poison_the_executor() {
     let mut executor = handler("(call $append (i32.const 0) (i32.const 3) (i32.const 0) (i32.const 3))", limits());
     let invocation = Invocation { log: "l", seqno: 1, payload: b"", run: EventId::NONE, attempt: 1, streamed: false };
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        executor.run(&mut [Call { invocation, host: &mut Panics }], &mut |_: usize, _: Completion| {});
+        executor.run(&mut [Run { invocation, logs: &mut Panics, objects: None }], &mut |_: usize, _: Completion| {});
     }));
     assert!(panicked.is_err());
     let mut host = Host::default();
-    executor.run(&mut [Call { invocation, host: &mut host }], &mut |_: usize, completion: Completion| {
+    executor.run(&mut [Run { invocation, logs: &mut host, objects: None }], &mut |_: usize, completion: Completion| {
         assert_eq!(completion.outcome, Outcome::Done);
     });
     assert_eq!(host.appended.len(), 1);

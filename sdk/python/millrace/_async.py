@@ -20,7 +20,9 @@ from millrace._log import Entry, Log
 from millrace._namespace import HISTORY_DEFAULT, LocalNamespace, Namespace, Records, RemoteNamespace
 from millrace._open import PathOrAddress, open
 from millrace._records import StoredRecord, _native
+from millrace import _views
 from millrace._views import Deployed, FunctionStat, LogStat, Run, Why
+from millrace._worker import encode
 from millrace.objects import _spaces
 
 if TYPE_CHECKING:
@@ -301,6 +303,31 @@ class AsyncNamespace:
     async def run(self, id: str) -> Run:
         """One run: what caused it, what it read and appended, how it ended."""
         return await self._call(self.sync.run, id)
+
+    async def invoke(
+        self,
+        function: str,
+        value: object = b"",
+        *,
+        wait: float = 30.0,
+        log: Optional[str] = None,
+        durability: Optional[str] = None,
+        key: Optional[str] = None,
+        cause: Optional[str] = None,
+    ) -> Any:
+        """Runs a function for a record and returns what the function returned. See `Namespace.invoke`."""
+        if self._pipeline is None or cause is not None:
+            how: dict[str, Any] = {"wait": wait, "log": log, "durability": durability, "key": key, "cause": cause}
+            return await self._call(self.sync.invoke, function, value, **how)
+        # All calls through a host wait there, over one connection.
+        from millrace.aio import _wire
+
+        wait_ms = min(max(int(wait * 1000), 1), 300_000)
+        message: dict[str, Any] = {"function": function, "data": encode(value), "wait_ms": wait_ms}
+        options = {"log": log, "durability": durability, "key": key}
+        message |= {name: option for name, option in options.items() if option is not None}
+        frame = await self._send(self._pipeline.ask, _wire.invocation(message), wait_ms)
+        return _views.answer(function, wait, _wire.invoked(frame))
 
     async def cancel_run(self, id: str) -> None:
         """Cancels a run that has not ended. See `Namespace.cancel_run`."""

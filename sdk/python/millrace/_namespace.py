@@ -154,6 +154,19 @@ class Namespace(ABC):
         """Removes a log; raises `Conflict` if a function is bound to it, or if its records have pending runs."""
 
     @abstractmethod
+    def call_function(
+        self,
+        function: str,
+        data: object,
+        wait: float,
+        log: Optional[str] = None,
+        durability: Optional[str] = None,
+        key: Optional[str] = None,
+        cause: Optional[str] = None,
+    ) -> tuple[str, str, bytes, str, str]:
+        """The basis of `invoke`."""
+
+    @abstractmethod
     def cancel_run(self, id: str) -> None:
         """Cancels a run that has not ended; raises `Conflict` if it has.
 
@@ -407,6 +420,27 @@ class Namespace(ABC):
     def run(self, id: str) -> Run:
         """One run: what caused it, what it read and appended, how it ended."""
         return _views.run(self._ask(f"runs/{id}"))
+
+    def invoke(
+        self,
+        function: str,
+        value: object = b"",
+        *,
+        wait: float = 30.0,
+        log: Optional[str] = None,
+        durability: Optional[str] = None,
+        key: Optional[str] = None,
+        cause: Optional[str] = None,
+    ) -> Any:
+        """Runs a function for a record and returns what the function returned.
+
+        `value` is the record: bytes, text, or anything that JSON can express. It is appended to the log that the function is bound to, or to
+        `log`, or, if the function is bound to none, to `invoke/FUNCTION`. If the function fails for good, its error is raised. If the run
+        has not ended after `wait` seconds (at most 300 through a host), `TimedOut` is raised; its attribute `run` is the run's id, and
+        `run(id).result` is the result once there is one. With a `key`, a repeated call answers with the result of the first one.
+        """
+        answer = self.call_function(function, value, wait, log, durability, key, cause)
+        return _views.answer(function, wait, answer)
 
     def why(self, target: str = "") -> Why:
         """Explains why a function, a log, a run, or (without a target) anything in the namespace waits."""

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
+
+from millrace._records import _native
+
+
+#: The states of runs that have ended.
+_ENDED = ("done", "dead", "cancelled")
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,8 @@ class Run:
     output: str = ""
     #: Why it failed for good, if it did: a code, and what was wrong.
     error: Optional[tuple[str, str]] = None
+    #: What its function returned: text, bytes or a value that JSON has; None if it returned nothing. Lists of runs leave it out.
+    result: Any = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +173,33 @@ def run(document: dict[str, Any]) -> Run:
         appends=_refs(document["appends"]),
         output=document.get("output") or "",
         error=_error(document),
+        result=_result(document.get("result") or {}),
     )
+
+
+def answer(function: str, wait: float, invoked: tuple[str, str, bytes, str, str]) -> Any:
+    """What a caller gets of a run: the value of its result, or an exception."""
+    run, state, result, code, detail = invoked
+    if not code and state not in _ENDED:
+        code = "MR2106"
+        detail = f"run {run} of function '{function}' has not ended after {wait:g} s; its state is '{state}'"
+    if code:
+        error = _native.error(code, detail)
+        error.run = run  # type: ignore[attr-defined]
+        raise error
+    kind, content = result[:1], result[1:]
+    if kind == b"\0":
+        return content.decode()
+    if kind == b"\1":
+        return content
+    return json.loads(content) if kind == b"\2" else None
+
+
+def _result(document: dict[str, Any]) -> Any:
+    kind, data = document.get("type"), document.get("data")
+    if kind == "bytes":
+        return base64.b64decode(document["base64"]) if data is None else data.encode()
+    return json.loads(data or "null") if kind == "json" else data
 
 
 def _error(document: dict[str, Any]) -> Optional[tuple[str, str]]:

@@ -16,12 +16,16 @@ use crate::{
     views,
 };
 use millrace_node::{
-    AppendOptions, CreateOptions, Durability, LogName, Name, Namespace, NewRecord, Receipt, Served, default_name,
-    functions, owner,
+    AppendOptions, CreateOptions, Durability, LogName, Name, Namespace, NewRecord, Receipt, RunResult, Served,
+    default_name, documents, functions, hinted, invoke, owner,
     repairs::{self, Ask, NewCode},
 };
 use millrace_wire::{Code, EventId, HISTORY_ALL};
-use pyo3::{prelude::*, pybacked::PyBackedStr, types::PyString};
+use pyo3::{
+    prelude::*,
+    pybacked::PyBackedStr,
+    types::{PyBytes, PyString},
+};
 use std::{
     path::PathBuf,
     sync::Arc,
@@ -52,7 +56,7 @@ impl LocalNamespace {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         self.birth.check(py, "the open namespace")?;
         match &*open {
-            Some(namespace) => f(namespace).or_raise(py),
+            Some(namespace) => f(namespace).map_err(|error| hinted(error, namespace, |_, _| true)).or_raise(py),
             None => Err(closed(py, &self.address)),
         }
     }
@@ -64,7 +68,7 @@ impl LocalNamespace {
         f: impl FnOnce(&Namespace) -> millrace_wire::Result<T> + Send,
     ) -> PyResult<T> {
         let namespace = self.handle(py)?;
-        py.detach(|| f(&namespace)).or_raise(py)
+        py.detach(|| f(&namespace).map_err(|error| hinted(error, &namespace, |_, _| true))).or_raise(py)
     }
 
     /// A handle of its own, which lives on when the namespace is closed meanwhile.
@@ -274,6 +278,46 @@ impl LocalNamespace {
     fn set_history(&self, py: Python<'_>, log: &str, history: Option<History>) -> PyResult<()> {
         let name: LogName = log.parse().or_raise(py)?;
         self.detached(py, |namespace| namespace.set_history(&name, history_of(history)).map(drop))
+    }
+
+    /// Runs a function for a record, and waits for its end: the run, its state, its result, and the code and description of its error.
+    #[pyo3(signature = (function, data, wait, log=None, durability=None, key=None, cause=None))]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn call_function(
+        &self,
+        py: Python<'_>,
+        function: &str,
+        data: &Bound<'_, PyAny>,
+        wait: f64,
+        log: Option<&str>,
+        durability: Option<&str>,
+        key: Option<&str>,
+        cause: Option<&str>,
+    ) -> PyResult<(String, String, Py<PyBytes>, String, String)> {
+        let data = bytes_of(data)?;
+        let durability = arguments::durability(py, durability)?;
+        let options = AppendOptions { durability, key, cause: event(py, cause)?, ..AppendOptions::default() };
+        let wait = seconds(py, "wait", wait)?;
+        let name: Name = function.parse().or_raise(py)?;
+        let payload = data.as_bytes();
+        let (_, receipt) = self.detached(py, |namespace| invoke::invoke(namespace, &name, log, payload, options))?;
+        let started = Instant::now();
+        loop {
+            let left = wait.saturating_sub(started.elapsed());
+            let run = self.detached(py, |namespace| invoke::wait(namespace, function, receipt.id, left.min(SLICE)))?;
+            if run.ended.is_none() && left > SLICE {
+                py.check_signals()?;
+                continue;
+            }
+            let (id, state) = (run.id.to_string(), documents::state_word(run.state).to_owned());
+            let (result, error) = match invoke::answer(&run) {
+                Ok(result) => (result.map(RunResult::to_bytes).unwrap_or_default(), None),
+                Err(error) => (Vec::new(), Some(error)),
+            };
+            let error = error.map(|error| (error.code().id().to_owned(), error.detail().to_owned()));
+            let (code, error) = error.unwrap_or_default();
+            return Ok((id, state, PyBytes::new(py, &result).unbind(), code, error));
+        }
     }
 
     fn cancel_run(&self, py: Python<'_>, id: &str) -> PyResult<()> {

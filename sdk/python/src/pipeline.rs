@@ -17,7 +17,7 @@ use crate::{
 use millrace_client::{AppendOptions, Options, Place, Resilient, Wait};
 use millrace_wire::{
     Code, Result,
-    protocol::{Call, Fence, Invoke, Message, Revoke, Session, split},
+    protocol::{Call, Fence, Invoke, InvokeFunction, Message, Revoke, Session, split},
 };
 use pyo3::{
     IntoPyObjectExt,
@@ -187,7 +187,7 @@ impl Pipeline {
         self.spawn(py, future, async move { Answer::Number(client.latest(&log, 0, Wait::default()).await) })
     }
 
-    /// Asks about shared objects or tasks with a whole frame; `future` gets the frame of the answer. It is asked once.
+    /// Asks about shared objects or tasks, or runs a function, with a whole frame; `future` gets the frame of the answer. It is asked once.
     fn ask(&self, py: Python<'_>, future: Py<PyAny>, frame: &[u8], wait_ms: u32) -> PyResult<Request> {
         let (client, frame) = (self.client.clone(), frame.to_vec());
         self.spawn(py, future, async move {
@@ -199,6 +199,9 @@ impl Pipeline {
                     Session::TYPE => client.send(&asked.message::<Session<'_>>()?, bytes, wait_ms).await?,
                     Call::TYPE => client.send(&asked.message::<Call<'_>>()?, bytes, wait_ms).await?,
                     Invoke::TYPE => client.send(&asked.message::<Invoke<'_>>()?, bytes, wait_ms).await?,
+                    InvokeFunction::TYPE => {
+                        client.send(&asked.message::<InvokeFunction<'_>>()?, bytes, wait_ms).await?
+                    }
                     Revoke::TYPE => client.send(&asked.message::<Revoke<'_>>()?, bytes, wait_ms).await?,
                     kind => return Err(Code::MessageUnexpected.error(format!("a message of type {kind}"))),
                 };

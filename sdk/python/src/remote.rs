@@ -360,7 +360,7 @@ impl RemoteNamespace {
     }
 
     /// Has tasks run by a pool, all or none; the number of the first.
-    fn invoke(
+    fn invoke_tasks(
         &self,
         py: Python<'_>,
         pool: &str,
@@ -375,6 +375,35 @@ impl RemoteNamespace {
     /// Ends a task that has not begun; whether that was so.
     fn revoke(&self, py: Python<'_>, pool: &str, task: u64) -> PyResult<bool> {
         self.ask(py, |client| client.revoke(pool, task))
+    }
+
+    /// Runs a function for a record, and waits for its end: the run, its state, its result, and the code and description of its error.
+    #[pyo3(signature = (function, data, wait, log=None, durability=None, key=None, cause=None))]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn call_function(
+        &self,
+        py: Python<'_>,
+        function: &str,
+        data: &Bound<'_, PyAny>,
+        wait: f64,
+        log: Option<&str>,
+        durability: Option<&str>,
+        key: Option<&str>,
+        cause: Option<&str>,
+    ) -> PyResult<(String, String, Py<PyBytes>, String, String)> {
+        let data = bytes_of(data)?;
+        let durability = arguments::durability(py, durability)?;
+        let options = AppendOptions { durability, key, cause: event(py, cause)?, ..AppendOptions::default() };
+        let wait = seconds(py, "wait", wait)?;
+        let (wait_ms, payload) = (u32::try_from(wait.as_millis()).unwrap_or(u32::MAX), data.as_bytes());
+        let invoked = self.ask(py, |client| client.call_function(function, log, payload, options, wait_ms))?;
+        let Some(run) = invoked.run else {
+            let detail = "the host runs a version of Millrace that does not report results";
+            return Err(refuse(py, Code::MessageUnknown, detail));
+        };
+        let error = invoked.error.as_ref().map(|error| (error.code().id().to_owned(), error.detail().to_owned()));
+        let (code, error) = error.unwrap_or_default();
+        Ok((run.to_string(), invoked.state, PyBytes::new(py, &invoked.result).unbind(), code, error))
     }
 
     fn make_log(&self, py: Python<'_>, log: &str, history: Option<History>) -> PyResult<()> {

@@ -169,7 +169,7 @@ fn dead_letters_are_retried_and_records_are_run_again_at_an_address() {
     assert_eq!((&trimmed["dropped"], &trimmed["earliest"]), (&2.into(), &3.into()));
     assert!(machines.at(&["function", "rm", "shout"]).ok().text().contains("removed function shout"));
     machines.at(&["function", "rm", "shout"]).fails("MR3001", 1);
-    machines.at(&["function", "invoke", "shout", "--data", "x"]).fails("MR3001", 1);
+    machines.at(&["function", "invoke", "shout", "x"]).fails("MR3001", 1);
 }
 
 #[test]
@@ -177,9 +177,10 @@ fn a_function_without_a_log_is_invoked_at_an_address() {
     let machines = Machines::new();
     machines.laptop.write("millrace.toml", &APPLICATION.replace("on = [\"inbox\"]\n", ""));
     machines.at(&["up"]).ok();
-    let invoked = machines.at(&["--json", "function", "invoke", "shout", "--data", "a"]).ok().object();
+    let invoked = machines.at(&["--json", "function", "invoke", "shout", "a", "--no-wait"]).ok().object();
     assert_eq!((&invoked["log"], &invoked["seqno"]), (&"invoke/shout".into(), &1.into()));
-    let named = machines.at(&["--json", "function", "invoke", "shout", "--log", "inbox", "--data", "b"]).ok().object();
+    let named = ["--json", "function", "invoke", "shout", "--log", "inbox", "b"];
+    let named = machines.at(&named).ok().object();
     assert_eq!((&named["log"], &named["seqno"]), (&"inbox".into(), &1.into()));
     machines.at(&["run", "wait", "--idle"]).ok();
     assert_eq!(machines.host.records("loud"), ["a!", "b!"]);

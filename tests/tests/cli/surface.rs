@@ -153,6 +153,41 @@ fn a_function_is_asked_for_its_result() {
 }
 
 #[test]
+fn a_function_answers_with_its_result() {
+    let place = Place::new();
+    // One in a shell gives it as a line without a log.
+    place.write(
+        "answer.sh",
+        "#!/bin/sh\nread -r word\n[ \"$word\" != bad ] || { echo no >&2; exit 3; }\nprintf '\\tfirst\\n\\tgot %s\\n' \"$word\" >&3\n",
+    );
+    place.run("function deploy answer --runtime oneshot --code answer.sh --retries 0 -- ./answer.sh".split(' ')).ok();
+    let _host = place.serve();
+    assert_eq!(place.run(["function", "invoke", "answer", "this"]).ok().text(), "got this\n", "the last one counts");
+    assert_eq!(place.feed(["function", "invoke", "answer", "-"], b"that\n").ok().text(), "got that\n");
+    let run = place.run(["--json", "function", "invoke", "answer", "x"]).ok().object();
+    assert_eq!((&run["result"]["type"], &run["result"]["data"]), (&"text".into(), &"got x".into()));
+    let shown = place.run(["run", "show", run["id"].as_str().unwrap()]).ok();
+    assert!(shown.text().contains("result     text, got x"), "{}", shown.text());
+    // Lists of runs would be too long with the results.
+    let listed = place.run(["--json", "run", "ls"]).ok().objects();
+    assert!(listed.len() == 3 && listed.iter().all(|run| run["result"].is_null()), "{listed:?}");
+    let failed = place.run(["function", "invoke", "answer", "bad"]).fails("MR3109", 1);
+    assert!(failed.stdout.is_empty() && failed.stderr.contains("no"), "{failed:#?}");
+    let none = place.run(["function", "invoke", "answer", "x", "--no-wait"]).ok();
+    assert_eq!(none.text(), "function answer runs for record 5 of log invoke/answer\n");
+    let odd = place.run(["function", "invoke", "answer", "x", "--wait", "--no-wait"]);
+    assert_eq!(odd.code, 2, "{odd:#?}");
+    let two = place.run(["function", "invoke", "answer", "two", "words"]);
+    assert!(two.code == 2 && two.stderr.contains("quote"), "{two:#?}");
+    let wrong = place.run(["function", "invoke", "anser", "x"]).fails("MR3001", 1);
+    assert!(wrong.stderr.contains("no function 'anser'; did you mean 'answer'?"), "{}", wrong.stderr);
+    let wrong = place.run(["log", "get", "invoke/answr"]).fails("MR2101", 1);
+    assert!(wrong.stderr.contains("did you mean 'invoke/answer'?"), "{}", wrong.stderr);
+    let far = place.run(["log", "get", "elsewhere"]).fails("MR2101", 1);
+    assert!(!far.stderr.contains("did you mean"), "{}", far.stderr);
+}
+
+#[test]
 fn without_a_host_a_result_is_not_waited_for_in_silence() {
     let place = application();
     let said = place.run(["function", "invoke", "shout", "--data", "x", "--wait", "--timeout", "10ms"]);
@@ -168,7 +203,7 @@ fn a_result_that_is_not_there_yet_is_waited_for_with_the_reason() {
     place.run("function deploy slow --runtime oneshot --code slow.sh -- ./slow.sh".split(' ')).ok();
     place.run("function deploy lost --runtime process --code lost.sh -- ./lost.sh".split(' ')).ok();
     let _host = place.serve();
-    place.run(["function", "invoke", "slow", "--data", "first"]).ok();
+    place.run(["function", "invoke", "slow", "first", "--no-wait"]).ok();
     for (function, reason) in [("slow", "runs are executed in order, and run "), ("lost", "cannot be started")] {
         let said =
             place.run(["function", "invoke", function, "--data", "x", "--wait", "--timeout", "5s"]).fails("MR2106", 1);
@@ -232,7 +267,7 @@ fn the_list_of_entries_says_what_runs_did() {
     let place = application();
     let _host = place.serve();
     place.run(["log", "append", "inbox", "you"]).ok();
-    place.run(["function", "invoke", "broken", "--data", "x"]).ok();
+    place.run(["function", "invoke", "broken", "x", "--no-wait"]).ok();
     place.idle();
     let shown = place.run(["journal", "show", "--last", "50"]).ok();
     for said in ["for inbox 1", "attempt 1, revision 1", "done, printed heard you", "failed: MR3109"] {

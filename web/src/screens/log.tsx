@@ -4,10 +4,13 @@ import { type Log, type RecordDoc, Refused, ask, enc, follow, of } from "../api"
 import { DECODERS, type Decoder, bytesOf, decode, fields, pretty } from "../decode";
 import { count, grouped, micros, quoted, size } from "../format";
 import { useAsk, useKept } from "../hooks";
+import { useChanges, useLive } from "../live";
 import { Act, Card, Cmd, Empty, Facts, Failure, Field, Head, Loaded, Time, submit } from "../parts";
 import { go, href, setQuery } from "../router";
 import { type Row, Rows } from "../rows";
 import type { ScreenProps } from "../shell";
+import { COUNTS, Plotted } from "./logplot";
+import { grown } from "./overview";
 
 /** The height of a row, and the most that browsers can scroll through. */
 const ROW = 32;
@@ -16,7 +19,10 @@ const VIEW_ROWS = 18;
 
 export function LogScreen({ namespace, route, log: name }: ScreenProps & { log: string }) {
   const [following, setFollowing] = useState(false);
-  const answer = useAsk<Log>(of(namespace, `logs/${enc(name)}`), following ? 0 : 3000);
+  const live = useLive(namespace, {}, { changed: (names) => names.includes("logs") && renewed(names) });
+  const told = useAsk<Log>(of(namespace, `logs/${enc(name)}`), live.on ? 30_000 : following ? 0 : 3000);
+  const renewed = useChanges(told.again, 2000);
+  const answer = { ...told, data: told.data && grown(told.data, live) };
   return (
     <>
       <Head
@@ -65,8 +71,8 @@ function Records({ namespace, log, query, following, setFollowing }: RecordsProp
   const [kept, keep] = useKept(`decoder.${namespace}.${log.name}`, "auto");
   const chosen = query.get("as") ?? kept;
   const how: Decoder = (DECODERS as readonly string[]).includes(chosen) ? (chosen as Decoder) : "auto";
-  const [live, setLive] = useState(0);
-  const latest = Math.max(log.latest, live);
+  const [newest, setNewest] = useState(0);
+  const latest = Math.max(log.latest, newest);
   const [, redraw] = useState(0);
   const [error, setError] = useState<Refused>();
   const rows = useMemo(() => new Rows(namespace, log.name, (error) => (setError(error), redraw((n) => n + 1))), [namespace, log.name]);
@@ -74,25 +80,30 @@ function Records({ namespace, log, query, following, setFollowing }: RecordsProp
   const chosenAt = Number(query.get("at")) || undefined;
   const [seen, setSeen] = useState<[number, number]>([Math.max(log.earliest, latest - VIEW_ROWS), latest]);
 
+  const taken = (record: RecordDoc) => {
+    if (record.log && record.log !== log.name) return;
+    rows.take(record);
+    setNewest((before) => Math.max(before, record.seqno));
+  };
+  const live = useLive(namespace, following ? { records: [log.name] } : {}, { record: taken });
+  // Without the connection for all, the log is followed by itself.
+  const isAlone = following && !live.on;
   useEffect(() => {
-    if (!following) return;
+    if (!isAlone) return;
     const stop = new AbortController();
     const event = (kind: string, data: string) => {
-      const record = JSON.parse(data) as RecordDoc;
       if (kind === "failure") return setError(new Refused("", "The log can no longer be followed."));
-      rows.take(record);
-      setLive(record.seqno);
+      taken(JSON.parse(data) as RecordDoc);
     };
     follow(of(namespace, `logs/${enc(log.name)}/tail`, { from: latest + 1 }), stop.signal, event)
-      .catch((error) => stop.signal.aborted || setError(error))
-      .finally(() => stop.signal.aborted || setFollowing(false));
+      .catch((error) => stop.signal.aborted || (setError(error), setFollowing(false)));
     return () => stop.abort();
-  }, [following]);
+  }, [isAlone]);
 
   const jump = async (text: string) => {
     setError(undefined);
     try {
-      const at = await place(namespace, log, latest, text.trim());
+      const at = await place(namespace, log, latest, text.trim(), rows);
       if (typeof at === "string") go(href(namespace, "trace", at));
       else setQuery({ at });
     } catch (refused) {
@@ -106,10 +117,11 @@ function Records({ namespace, log, query, following, setFollowing }: RecordsProp
     if (shown && !shown.isVoid) fields(decode(shown, how).value).forEach((value, path) => found.set(path, value));
   }
   const field = query.get("field") ?? undefined;
+  const times = [seen[0], seen[1]].map((seqno) => rows.rows.get(seqno)?.time);
+  const mark: [number, number] | undefined = times[0] && times[1] ? [micros(times[0]) / 1e6, micros(times[1]) / 1e6] : undefined;
   return (
     <>
-      <div class="bar">
-        <span class="muted">
+      <p class="muted">
           {count(latest && log.earliest ? latest - log.earliest + 1 : 0, "record")}, {grouped(log.earliest)} to {grouped(latest)}
           {log.history ? `, keeps ${grouped(log.history)}` : ""}
           {log.functions.length > 0 && (
@@ -123,8 +135,8 @@ function Records({ namespace, log, query, following, setFollowing }: RecordsProp
               ))}
             </>
           )}
-        </span>
-        <span class="space" />
+      </p>
+      <div class="bar">
         <Jump onJump={jump} />
         <Field label="Shown as">
           <select value={how} onChange={(event) => (keep(event.currentTarget.value), setQuery({ as: event.currentTarget.value }))}>
@@ -135,14 +147,15 @@ function Records({ namespace, log, query, following, setFollowing }: RecordsProp
             ))}
           </select>
         </Field>
-        {found.size > 0 && (
+        {latest > 0 && (
           <Field label="Plot">
             <select
               value={field ?? "-"}
               onChange={(event) => setQuery({ field: event.currentTarget.value === "-" ? undefined : event.currentTarget.value || "/" })}
             >
               <option value="-">nothing</option>
-              {[...found.keys()].map((path) => (
+              <option value={COUNTS}>records over time</option>
+              {[...new Set([...found.keys(), ...(field && field !== COUNTS ? [field === "/" ? "" : field] : [])])].map((path) => (
                 <option key={path} value={path || "/"}>
                   {path.slice(1) || "the value"}
                 </option>
@@ -163,6 +176,8 @@ function Records({ namespace, log, query, following, setFollowing }: RecordsProp
           how={how}
           field={field === "/" ? "" : field}
           end={following ? latest : seen[1]}
+          mark={mark}
+          query={query}
         />
       )}
       <div class={`log ${chosenAt ? "with-record" : ""}`}>
@@ -202,25 +217,20 @@ function Jump({ onJump }: { onJump: (text: string) => void }) {
 
 const UNITS: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86400 };
 
-/** Where a text points to: a number, the first record at a time, or the id of an event. */
-async function place(namespace: string, log: Log, latest: number, text: string): Promise<number | string> {
+/** Where a text points to: a number, the first record at a time, or the id of an event. One request, however long the log is. */
+async function place(namespace: string, log: Log, latest: number, text: string, rows: Rows): Promise<number | string> {
   if (/^\d+$/.test(text)) return Math.min(Math.max(Number(text), log.earliest), latest);
   if (/^[0-9a-f]{12}-[0-9a-f]+-[0-9a-f]+$/.test(text)) return text;
   const ago = /^-(\d+(?:\.\d+)?)\s*([smhd])$/.exec(text);
   const wanted = ago ? Date.now() - Number(ago[1]) * UNITS[ago[2]] * 1000 : Date.parse(text);
-  if (Number.isNaN(wanted))
+  if (Number.isNaN(wanted) || wanted < 0)
     throw new Refused("", `'${text}' is no sequence number, time or event`, "Write 1200, 2026-11-28 09:30, -1h, or the id of an event.");
-  // Clocks grow along a log.
-  let [low, high] = [log.earliest, latest];
-  while (low < high) {
-    const middle = Math.floor((low + high) / 2);
-    const { records } = await ask<{ records: RecordDoc[] }>(of(namespace, `logs/${enc(log.name)}/records`, { from: middle, count: 1 }));
-    const found = records[0];
-    if (!found || found.seqno > high) high = middle;
-    else if (Date.parse(found.time) < wanted) low = found.seqno + 1;
-    else high = middle;
-  }
-  return Math.min(low, latest);
+  const at = new Date(wanted).toISOString();
+  const { records, next } = await ask<{ records: RecordDoc[]; next: number }>(
+    of(namespace, `logs/${enc(log.name)}/records`, { at, count: 40 }),
+  );
+  records.forEach((record) => rows.take(record));
+  return Math.min(records[0]?.seqno ?? next - 1, latest);
 }
 
 interface ScrollerProps {
@@ -487,53 +497,6 @@ function Append({ namespace, log }: { namespace: string; log: string }) {
         <Act label="Append" kind="primary" act={append} done="Appended" />
       </div>
       <Cmd>{`millrace log append ${quoted(log)} ${text.startsWith("-") ? "-- " : ""}${text ? quoted(text) : "VALUE"}`}</Cmd>
-    </Card>
-  );
-}
-
-/** How many records are in a plot. */
-const PLOTTED = 500;
-
-function Plotted({
-  namespace,
-  log,
-  latest,
-  how,
-  field,
-  end,
-}: {
-  namespace: string;
-  log: Log;
-  latest: number;
-  how: Decoder;
-  field: string;
-  end: number;
-}) {
-  const from = Math.max(1, log.earliest, Math.min(end, latest) - PLOTTED + 1);
-  // Rounded, so that scrolling by a row does not ask again.
-  const start = latest - from < PLOTTED ? from : Math.max(1, log.earliest, Math.floor(from / 100) * 100);
-  const answer = useAsk<{ records: RecordDoc[] }>(of(namespace, `logs/${enc(log.name)}/records`, { from: start, count: PLOTTED }));
-  const points = useMemo(
-    () =>
-      (answer.data?.records ?? []).flatMap((record) => {
-        const value = fields(decode(record, how).value).get(field);
-        return value === undefined ? [] : [{ seqno: record.seqno, at: micros(record.time) / 1e6, value, time: record.time }];
-      }),
-    [answer.data, how, field],
-  );
-  const [Plot, setPlot] = useState<typeof import("../plot").Plot>();
-  useEffect(() => void import("../plot").then((it) => setPlot(() => it.Plot)), []);
-  return (
-    <Card
-      title={field.slice(1) || "value"}
-      more={<span class="muted">{answer.error ? "" : count(points.length, "record")}; t shows a table</span>}
-    >
-      {answer.error && <Failure of={answer.error} />}
-      {Plot && points.length > 0 ? (
-        <Plot points={points} label={field.slice(1) || "value"} onChoose={(seqno) => setQuery({ at: seqno })} />
-      ) : (
-        <p class="muted">{answer.data ? "No number here." : "…"}</p>
-      )}
     </Card>
   );
 }

@@ -1,62 +1,43 @@
 // The tree of names, one level at a time, and one log.
 import { useEffect, useState } from "preact/hooks";
-import { type Log, Refused, ask, of } from "../api";
-import { grouped } from "../format";
-import { useNow } from "../hooks";
+import { type Folder, type Log, type Refused, ask, of } from "../api";
+import { count, grouped } from "../format";
+import { useAsk, useNow } from "../hooks";
+import { useChanges, useLive } from "../live";
 import { Act, Card, Cmd, Empty, Failure, Field, Head, Icon, Table, Time, Waiting, submit } from "../parts";
 import { go, href, setQuery } from "../router";
 import type { ScreenProps } from "../shell";
 import { LogScreen } from "./log";
+import { grown } from "./overview";
 
 export default function Logs(props: ScreenProps) {
   return props.route.rest ? <LogScreen {...props} log={props.route.rest} /> : <Tree {...props} />;
 }
 
 interface Level {
-  folders: string[];
+  folders: Folder[];
   logs: Log[];
-  /** Where to go on. */
-  more?: string;
+  /** The name after which the next page begins. */
+  next: string | null;
 }
 
-const PAGE = 500;
-const REQUESTS_MAX = 40;
-
-/** One level of names. What is inside a folder is passed over: no character of a name is behind `~`. */
-async function level(namespace: string, prefix: string, after: string, signal: AbortSignal): Promise<Level> {
-  const found: Level = { folders: [], logs: [] };
-  for (let requests = 0; requests < REQUESTS_MAX; requests += 1) {
-    const page = await ask<{ logs: Log[]; next: string | null }>(of(namespace, "logs", { prefix, after, limit: PAGE, newest: "true" }), {
-      signal,
-    });
-    for (const log of page.logs) {
-      const slash = log.name.indexOf("/", prefix.length);
-      if (slash < 0) found.logs.push(log);
-      else if (found.folders.at(-1) !== log.name.slice(0, slash + 1)) found.folders.push(log.name.slice(0, slash + 1));
-    }
-    if (!page.next) return found;
-    const slash = page.next.indexOf("/", prefix.length);
-    after = slash < 0 ? page.next : `${page.next.slice(0, slash)}/~`;
-  }
-  return { ...found, more: after };
-}
+const PAGE = 1000;
 
 function Tree({ route, namespace }: ScreenProps) {
   const prefix = route.query.get("below") ?? "";
   const now = useNow();
-  const [state, set] = useState<{ prefix: string; level?: Level; error?: Refused }>({ prefix });
-  const [turn, setTurn] = useState(0);
+  const live = useLive(namespace, {}, { changed: (names) => names.includes("logs") && renewed(names) });
+  const path = (after = "") => of(namespace, "logs", { after, limit: PAGE, newest: "true" }) + `&below=${encodeURIComponent(prefix)}`;
+  const answer = useAsk<Level>(path(), live.on ? 30_000 : 5000);
+  const renewed = useChanges(answer.again, 2000);
+  const [further, setFurther] = useState<{ prefix: string; levels: Level[] }>({ prefix, levels: [] });
   const [filter, setFilter] = useState("");
-  useEffect(() => {
-    const stop = new AbortController();
-    level(namespace, prefix, "", stop.signal).then(
-      (level) => set({ prefix, level }),
-      (error) => stop.signal.aborted || set({ prefix, error: error instanceof Refused ? error : new Refused("", String(error)) }),
-    );
-    const timer = setTimeout(() => document.hidden || setTurn((n) => n + 1), 5000);
-    return () => (stop.abort(), clearTimeout(timer));
-  }, [namespace, prefix, turn]);
-  const shown = state.prefix === prefix ? state.level : undefined;
+  const levels = answer.data ? [answer.data, ...(further.prefix === prefix ? further.levels : [])] : [];
+  const shown = answer.data && {
+    folders: levels.flatMap((level) => level.folders),
+    logs: levels.flatMap((level) => level.logs).map((log) => grown(log, live)),
+    next: levels.at(-1)?.next ?? null,
+  };
   const steps = prefix.split("/").filter(Boolean);
   // Logs of the runtime are shown on request.
   const isInternal = (name: string) => prefix === "" && name.startsWith("_");
@@ -64,9 +45,9 @@ function Tree({ route, namespace }: ScreenProps) {
   const matches = (name: string) =>
     (internal || !isInternal(name)) && name.slice(prefix.length).toLowerCase().includes(filter.toLowerCase());
   const more = async () => {
-    if (!shown?.more) return;
-    const next = await level(namespace, prefix, shown.more, new AbortController().signal);
-    set({ prefix, level: { folders: [...shown.folders, ...next.folders], logs: [...shown.logs, ...next.logs], more: next.more } });
+    if (!shown?.next) return;
+    const level = await ask<Level>(path(shown.next));
+    setFurther((before) => ({ prefix, levels: [...(before.prefix === prefix ? before.levels : []), level] }));
   };
   return (
     <>
@@ -83,7 +64,7 @@ function Tree({ route, namespace }: ScreenProps) {
         <Field label="Filter">
           <input value={filter} onInput={(event) => setFilter(event.currentTarget.value)} autocomplete="off" />
         </Field>
-        {shown && [...shown.folders, ...shown.logs.map((log) => log.name)].some(isInternal) && (
+        {shown && [...shown.folders, ...shown.logs].some((it) => isInternal(it.name)) && (
           <label class="check">
             <input
               type="checkbox"
@@ -94,8 +75,8 @@ function Tree({ route, namespace }: ScreenProps) {
           </label>
         )}
       </div>
-      {state.error && state.prefix === prefix && <Failure of={state.error} />}
-      {!shown && !state.error && <Waiting />}
+      {answer.error && <Failure of={answer.error} />}
+      {!shown && !answer.error && <Waiting />}
       {shown && shown.folders.length + shown.logs.length === 0 && (
         <Empty title="There is no log here">
           <Cmd>{`millrace log create ${prefix}NAME --history 10000`}</Cmd>
@@ -103,16 +84,24 @@ function Tree({ route, namespace }: ScreenProps) {
       )}
       {shown && shown.folders.length + shown.logs.length > 0 && (
         <Table label="Logs" heads={["Name", "Records", "Newest", "Last append", "Functions"]} class="stack">
-          {shown.folders.filter(matches).map((folder) => (
-            <tr key={folder}>
-              <td colSpan={5}>
-                <a class="name" href={href(namespace, "logs", "", { below: folder })}>
-                  <Icon name="folder" />
-                  <span class="mono">{folder.slice(prefix.length)}</span>
-                </a>
-              </td>
-            </tr>
-          ))}
+          {shown.folders
+            .filter((folder) => matches(folder.name))
+            .map((folder) => (
+              <tr key={folder.name}>
+                <td>
+                  <a class="name" href={href(namespace, "logs", "", { below: folder.name })}>
+                    <Icon name="folder" />
+                    <span class="mono">{folder.name.slice(prefix.length)}</span>
+                  </a>
+                </td>
+                <td class="num" data-name="records">
+                  {grouped(folder.records)}
+                </td>
+                <td colSpan={3} class="muted" data-name="logs">
+                  {count(folder.logs, "log")}
+                </td>
+              </tr>
+            ))}
           {shown.logs
             .filter((log) => matches(log.name))
             .map((log) => (
@@ -148,7 +137,7 @@ function Tree({ route, namespace }: ScreenProps) {
             ))}
         </Table>
       )}
-      {shown?.more && <Act label="More" act={more} />}
+      {shown?.next && <Act label="More" act={more} done="" />}
       <Card title="Create a log">
         <Create namespace={namespace} prefix={prefix} />
       </Card>

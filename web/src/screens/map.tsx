@@ -1,9 +1,10 @@
-// The service graph. Rates come from counters that every log and function has.
+// The service graph, with the rates of the flows on its arrows.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type Fn, type Log, type Runs, of } from "../api";
-import { type Drawn, type Graph, graphOf } from "../graph";
+import { type Flows, type Fn, type Log, type Runs, of } from "../api";
+import { type Drawn, type Edge, type Graph, graphOf } from "../graph";
 import { number } from "../format";
 import { useAsk } from "../hooks";
+import { type Live, useChanges, useLive } from "../live";
 import { Card, Cmd, Empty, Failure, Head, Table, Waiting } from "../parts";
 import { go, href } from "../router";
 import type { ScreenProps } from "../shell";
@@ -31,23 +32,33 @@ function useRates(counters: Map<string, number>): Map<string, number> {
 }
 
 export default function Map_({ namespace }: ScreenProps) {
-  const functions = useAsk<{ functions: Fn[] }>(of(namespace, "functions"), 2000);
-  const logs = useAsk<{ logs: Log[]; next: string | null }>(of(namespace, "logs"), 2000);
-  const runs = useAsk<Runs>(of(namespace, "runs", { limit: 300 }), 10_000);
+  const live: Live = useLive(namespace, {}, { changed: (names) => names.some((it) => it === "logs" || it === "functions") && renewed(names) });
+  const functions = useAsk<{ functions: Fn[] }>(of(namespace, "functions"), live.on ? 0 : 2000);
+  const logs = useAsk<{ logs: Log[]; next: string | null }>(of(namespace, "logs"), live.on ? 0 : 2000);
+  const flows = useAsk<Flows>(of(namespace, "flows"), live.on ? 0 : 2000);
+  // What ran before the host started is not counted in flows.
+  const runs = useAsk<Runs>(of(namespace, "runs", { limit: 300 }));
+  const renewed = useChanges(() => (functions.again(), logs.again(), flows.again()), 2000);
+  const known = useMemo(() => new Set(flows.data?.edges.map((edge) => edge.id)), [flows.data]);
+  const isNew = live.on && flows.data !== undefined && [...live.edges.keys()].some((id) => !known.has(id));
+  useEffect(() => {
+    if (isNew) renewed([]);
+  }, [isNew, live.at]);
   const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
   const [asTable, setTable] = useState(false);
   const isDown = useNarrow();
-  const counters = useMemo(() => {
-    const all = new Map<string, number>();
-    logs.data?.logs.forEach((log) => all.set(`l:${log.name}`, log.latest));
-    functions.data?.functions.forEach((fn) => all.set(`f:${fn.name}`, fn.done));
-    return all;
-  }, [logs.data, functions.data]);
-  const rates = useRates(counters);
-  const graph = useMemo(
-    () => (functions.data && logs.data ? graphOf(functions.data.functions, logs.data.logs, runs.data?.runs ?? [], open) : undefined),
-    [functions.data, logs.data, runs.data, open],
+  const counters = useMemo(
+    () => new Map(live.on ? live.edges : flows.data?.edges.map((edge) => [edge.id, edge.records])),
+    [flows.data, live.on, live.at],
   );
+  const perFlow = useRates(counters);
+  const graph = useMemo(
+    () => (functions.data && logs.data ? graphOf(functions.data.functions, logs.data.logs, runs.data?.runs ?? [], flows.data?.edges ?? [], open) : undefined),
+    [functions.data, logs.data, runs.data, flows.data, open],
+  );
+  // What is drawn is older than what is counted.
+  const flowsOf = new Map(graph?.edges.map((edge) => [`${edge.from} ${edge.to}`, edge.flows]));
+  const rateOf = ({ from, to }: Edge) => flowsOf.get(`${from} ${to}`)?.reduce((sum, flow) => sum + (perFlow.get(flow) ?? 0), 0) ?? 0;
   const drawn = useLayout(graph, isDown);
   useEffect(() => {
     const pressed = (event: KeyboardEvent) =>
@@ -57,7 +68,10 @@ export default function Map_({ namespace }: ScreenProps) {
   }, []);
   const error = functions.error ?? logs.error;
   const states = new Map(
-    functions.data?.functions.map((fn) => [`f:${fn.name}`, fn.dead_kept > fn.dead_retried ? "bad" : fn.pending > 0 ? "warn" : ""]),
+    functions.data?.functions.map((fn) => {
+      const [, pending, dead] = (live.on && live.functions.get(fn.name)) || [fn.done, fn.pending, fn.dead_kept - fn.dead_retried];
+      return [`f:${fn.name}`, dead > 0 ? "bad" : pending > 0 ? "warn" : ""];
+    }),
   );
   return (
     <>
@@ -80,7 +94,7 @@ export default function Map_({ namespace }: ScreenProps) {
               <td class="mono">{edge.from.slice(2)}</td>
               <td class="mono">{edge.to.slice(2)}</td>
               <td>{edge.kind}</td>
-              <td class="num">{number(Number((rates.get(edge.kind === "appends" ? edge.to : edge.from) ?? 0).toFixed(1)))}</td>
+              <td class="num">{number(Number(rateOf(edge).toFixed(1)))}</td>
             </tr>
           ))}
         </Table>
@@ -89,7 +103,7 @@ export default function Map_({ namespace }: ScreenProps) {
         <Card class="map-card">
           <Picture
             drawn={drawn}
-            rates={rates}
+            rateOf={rateOf}
             states={states}
             onOpen={(prefix) => setOpen(new Set([...open, prefix]))}
             namespace={namespace}
@@ -97,7 +111,14 @@ export default function Map_({ namespace }: ScreenProps) {
           <p class="legend">
             <span class="key runs">runs</span> <span class="key appends">appends</span> <span class="key reads">reads</span>{" "}
             <span class="key sends">sends elsewhere</span>
-            <span class="muted">Reads are those of the newest 300 runs.</span>
+            {open.size > 0 && (
+              <button type="button" class="ghost" onClick={() => setOpen(new Set())}>
+                Fold all
+              </button>
+            )}
+            <span class="muted">
+              {flows.data ? "Records a second, counted by the host." : flows.error ? "Rates need the right to observe the namespace." : ""}
+            </span>
           </p>
         </Card>
       )}
@@ -137,7 +158,7 @@ function useLayout(graph: Graph | undefined, down: boolean): Drawn | undefined {
     return () => made.terminate();
   }, []);
   // Counters change all the time, and the graph seldom.
-  const shape = graph && JSON.stringify([graph, down]);
+  const shape = graph && JSON.stringify([graph, down], (key, value: unknown) => (key === "flows" ? undefined : value));
   useEffect(() => {
     if (!graph) return;
     turn.current += 1;
@@ -159,13 +180,13 @@ const curve = (points: { x: number; y: number }[]): string => {
 
 function Picture({
   drawn,
-  rates,
+  rateOf,
   states,
   onOpen,
   namespace,
 }: {
   drawn: Drawn;
-  rates: Map<string, number>;
+  rateOf: (edge: Edge) => number;
   states: Map<string, string>;
   onOpen: (prefix: string) => void;
   namespace: string;
@@ -196,7 +217,7 @@ function Picture({
           ))}
         </defs>
         {drawn.edges.map((edge) => {
-          const rate = rates.get(edge.kind === "appends" ? edge.to : edge.from) ?? 0;
+          const rate = rateOf(edge);
           const middle = edge.points[Math.floor(edge.points.length / 2)];
           return (
             <g key={`${edge.from} ${edge.to}`}>
@@ -205,7 +226,7 @@ function Picture({
                 d={curve(edge.points)}
                 marker-end={`url(#arrow-${edge.kind})`}
               />
-              {rate > 0 && edge.kind !== "reads" && (
+              {rate > 0 && (
                 <text class="rate" x={middle.x} y={middle.y - 5} text-anchor="middle">
                   {number(Number(rate.toPrecision(2)))}/s
                 </text>

@@ -4,6 +4,7 @@ import { type Fn, type Log, type RecordDoc, type Status, type Why, ask, beginnin
 import { decode, fields } from "../decode";
 import { count, duration, grouped, number, size } from "../format";
 import { useAsk, useNow } from "../hooks";
+import { type Live, useChanges, useLive } from "../live";
 import { Card, Cmd, Empty, Failure, Head, Icon, Loaded, Prose, Spark, Time } from "../parts";
 import { href } from "../router";
 import type { ScreenProps } from "../shell";
@@ -77,15 +78,28 @@ export const Reasons = ({ namespace, of: reasons, plain }: { namespace: string; 
 
 export default function Overview({ namespace }: ScreenProps) {
   const now = useNow();
-  const status = useAsk<Status>(of(namespace, "status"), 2000);
-  const why = useAsk<Why>(of(namespace, "why"), 3000);
-  const functions = useAsk<{ functions: Fn[] }>(of(namespace, "functions"), 3000);
-  const logs = useAsk<{ logs: Log[]; next: string | null }>(of(namespace, "logs", { newest: "true", limit: LOOKED_AT }), 2000);
+  const live: Live = useLive(namespace, {}, { changed: (names) => changed(names) });
+  const status = useAsk<Status>(of(namespace, "status"), live.on ? 5000 : 2000);
+  const why = useAsk<Why>(of(namespace, "why"), live.on ? 15_000 : 3000);
+  const told = useAsk<{ functions: Fn[] }>(of(namespace, "functions"), live.on ? 0 : 3000);
+  const listed = useAsk<{ logs: Log[]; next: string | null }>(
+    of(namespace, "logs", { newest: "true", limit: LOOKED_AT }),
+    live.on ? 0 : 2000,
+  );
+  const functions = { ...told, data: told.data && { functions: told.data.functions.map((it) => counted(it, live)) } };
+  const logs = { ...listed, data: listed.data && { ...listed.data, logs: listed.data.logs.map((it) => grown(it, live)) } };
+  const runsChanged = useChanges(why.again, 2000);
+  const setChanged = useChanges(() => (told.again(), listed.again()), 2000);
+  const changed = (names: string[]) => {
+    if (names.includes("runs")) runsChanged(names);
+    if (names.includes("logs") || names.includes("functions")) setChanged(names);
+  };
   const sum = (part: (it: Fn) => number) => functions.data?.functions.reduce((total, it) => total + part(it), 0);
   const problems = why.data?.reasons.filter((reason) => toneOf(reason) !== "calm") ?? [];
   const rest = why.data?.reasons.filter((reason) => toneOf(reason) === "calm") ?? [];
   const isWell = status.data?.healthy && !status.data.blocked && problems.length === 0;
-  const records = useRate(logs.data?.logs.reduce((total, log) => total + log.latest, 0));
+  const latest = live.on ? [...live.logs.values()] : logs.data?.logs;
+  const records = useRate(latest?.reduce((total, log) => total + log.latest, 0));
   if (status.error?.status === 404) return <Failure of={status.error} />;
   return (
     <>
@@ -172,6 +186,22 @@ export default function Overview({ namespace }: ScreenProps) {
       </div>
     </>
   );
+}
+
+/** A log with what was told of it since. */
+export function grown(log: Log, live: Live): Log {
+  const told = live.on ? live.logs.get(log.name) : undefined;
+  if (!told || told.latest <= log.latest) return log;
+  const records = Math.min(log.history ?? Infinity, log.records + told.latest - log.latest);
+  return { ...log, records, latest: told.latest, earliest: told.latest - records + 1, last_append: told.at || log.last_append };
+}
+
+/** A function with what was told of it since. */
+export function counted(fn: Fn, live: Live): Fn {
+  const told = live.on ? live.functions.get(fn.name) : undefined;
+  if (!told) return fn;
+  const [done, pending, dead] = told;
+  return { ...fn, done, pending, dead: Math.max(fn.dead, dead), dead_kept: dead + fn.dead_retried };
 }
 
 const Tile = ({

@@ -7,6 +7,7 @@ import { useAsk, useDoing, useNow } from "../hooks";
 import { Act, Card, Cmd, Empty, Facts, Failure, Field, Head, Loaded, Table, Time, submit } from "../parts";
 import { go, href } from "../router";
 import type { ScreenProps } from "../shell";
+import { type Plan, Planned } from "./plan";
 
 export default function Repairs(props: ScreenProps) {
   const { rest } = props.route;
@@ -154,13 +155,24 @@ function New({ namespace, route }: ScreenProps) {
     });
     go(href(namespace, "repairs", String(repair.repair)));
   });
+  const asked = JSON.stringify([log, corrections]);
+  const [planned, setPlanned] = useState<{ asked: string; number: number; plan?: Plan; failed?: boolean }>();
+  const begin = useDoing(async () => {
+    setPlanned(undefined);
+    const made = await ask<Plan>(of(namespace, "repairs"), { method: "POST", json: { do: "plan", log, corrections } });
+    setPlanned({ asked, number: made.plan });
+  });
+  const current = planned?.asked === asked ? planned : undefined;
+  const isPlanned = current?.plan?.state === "done" && (current.plan.found?.corrects.records ?? 0) > 0;
+  // A host that cannot plan can replay nevertheless: nothing changes before the repair is applied.
+  const cannot = begin.error !== undefined || current?.failed === true || current?.plan?.state === "failed";
   const change = (number: number, part: Partial<{ text: string; void: boolean }>) =>
     setRows(rows.map((row, at) => (at === number ? { ...row, ...part } : row)));
   const range = to && to !== from ? `${from || "FIRST"}..${to}` : from || "NUMBER";
   return (
     <>
       <Head title="Correct records" cmd={`millrace repair plan ${quoted(log || "LOG")} --at ${range}`} />
-      <Steps at={0} />
+      <Steps at={current ? 1 : 0} />
       <Card title="Which records">
         <form class="bar" onSubmit={submit(() => void load.run())}>
           <Field label="Log">
@@ -177,11 +189,10 @@ function New({ namespace, route }: ScreenProps) {
           </button>
         </form>
         {load.error && <Failure of={load.error} />}
-        <p class="muted">The command above says what a correction would change, without changing anything.</p>
       </Card>
       {rows.length > 0 && (
         <Card title="What they should be" more={<span class="muted">{count(corrections.length, "correction")}</span>}>
-          <Table label="Corrections" class="stack" heads={["Record", "Was", "Should be", "Remove"]}>
+          <Table label="Corrections" class="stack" heads={["Number", "Was", "Should be", "Remove"]}>
             {rows.map((row, number) => (
               <tr key={row.record.seqno}>
                 <td class="num">{row.record.seqno}</td>
@@ -221,20 +232,51 @@ function New({ namespace, route }: ScreenProps) {
             <input type="checkbox" checked={acceptUnknown} onChange={(event) => setAcceptUnknown(event.currentTarget.checked)} /> Go on even
             if some of the runs that read the records are no longer known
           </label>
-          <div class="acts">
-            <button type="button" class="primary" disabled={corrections.length === 0 || open.busy} onClick={() => void open.run()}>
-              Replay what depends on them
-            </button>
-            <span class="muted">Nothing changes before it is applied.</span>
-          </div>
-          {open.error && <Failure of={open.error} />}
+          {!isPlanned && (
+            <div class="acts">
+              <button
+                type="button"
+                class={cannot ? "" : "primary"}
+                disabled={corrections.length === 0 || begin.busy || current?.plan === undefined && current !== undefined && !cannot}
+                onClick={() => void begin.run()}
+              >
+                See what it would change
+              </button>
+              {cannot && (
+                <button type="button" class="primary" disabled={corrections.length === 0 || open.busy} onClick={() => void open.run()}>
+                  Replay without a plan
+                </button>
+              )}
+              <span class="muted">{corrections.length === 0 ? "Change or remove a record first." : "Nothing runs yet."}</span>
+            </div>
+          )}
+          {begin.error && <Failure of={begin.error} />}
         </Card>
       )}
+      {current && (
+        <Planned
+          key={current.number}
+          namespace={namespace}
+          plan={current.number}
+          onDone={(plan, error) => setPlanned({ ...current, plan, failed: error !== undefined })}
+        />
+      )}
+      {isPlanned && (
+        <Card>
+          <div class="acts">
+            <button type="button" class="primary" disabled={open.busy} onClick={() => void open.run()}>
+              Replay what depends on them
+            </button>
+            <span class="muted">The replay writes beside the records. They change only when it is applied.</span>
+          </div>
+        </Card>
+      )}
+      {open.error && <Failure of={open.error} />}
     </>
   );
 }
 
-const STEPS = ["Correct", "Replay", "Compare", "Apply"];
+const STEPS = ["Correct", "Plan", "Replay", "Compare", "Apply"];
 const Steps = ({ at }: { at: number }) => (
   <ol class="wizard" aria-label="Steps">
     {STEPS.map((step, number) => (
@@ -246,7 +288,7 @@ const Steps = ({ at }: { at: number }) => (
 );
 
 const stepOf = (phase: string): number =>
-  ({ open: 1, running: 1, stopped: 1, ready: 2 })[phase] ?? (phase === "applied" || phase === "closed" ? 4 : 3);
+  ({ open: 2, running: 2, stopped: 2, ready: 3 })[phase] ?? (phase === "applied" || phase === "closed" ? 5 : 4);
 const MOVING = new Set(["running", "applying", "preparing", "committing"]);
 
 function One({ namespace, number }: { namespace: string; number: string }) {

@@ -7,7 +7,7 @@ use crate::{Context, Outcome, children::Helper, functions, measure::Repeated, pe
 use millrace_journal::Durability;
 use millrace_node::{AppendOptions, FunctionSpec, Namespace, NewRecord, Runtime};
 use millrace_runtime::{
-    Call, Completion, Executor, HostCalls, Invocation, Limits, Outcome as RunOutcome, PythonExecutor, PythonSpec,
+    Completion, Executor, Invocation, Limits, LogCalls, Outcome as RunOutcome, PythonExecutor, PythonSpec, Run,
     WasmEngine, WasmExecutor,
 };
 use millrace_wire::EventId;
@@ -133,7 +133,7 @@ fn progress(namespace: &Namespace, runs: u64) -> Outcome<(Instant, u64)> {
 /// A host that offers nothing.
 struct Nothing;
 
-impl HostCalls for Nothing {
+impl LogCalls for Nothing {
     fn append(&mut self, _: &str, _: &[u8]) -> millrace_wire::Result<Option<u64>> {
         Ok(None)
     }
@@ -156,7 +156,7 @@ fn executor_alone(executor: &mut dyn Executor, rounds: u32) -> Outcome<f64> {
         Invocation { log: "in", seqno: 1, payload: &RECORD, run: EventId::NONE, attempt: 1, streamed: false };
     let mut round = || -> Outcome<()> {
         let mut hosts = [const { Nothing }; BATCH];
-        let mut batch: Vec<Call<'_>> = hosts.iter_mut().map(|host| Call { invocation, host }).collect();
+        let mut batch: Vec<Run<'_>> = hosts.iter_mut().map(|logs| Run { invocation, logs, objects: None }).collect();
         let mut failed = None;
         executor.run(&mut batch, &mut |_: usize, completion: Completion| {
             if completion.outcome != RunOutcome::Done {

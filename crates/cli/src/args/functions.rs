@@ -34,19 +34,21 @@ Examples:
   millrace function show smooth
   millrace function show smooth --json | jq .reads")]
     Show(ShowFunctionArgs),
-    /// Append a record for which a function runs; with --wait, print the result
+    /// Run a function for a record, wait for the end of the run, and print its result
     #[command(after_help = "\
 Appends the record to the log that the function is bound to, or to the log that --log names. Other functions that are bound to this log \
 run for the record, too. If the function is bound to several logs, --log is required. If it is bound to none, the default is the log \
 invoke/FUNCTION, which is created if it does not exist.
 
-With --wait, the command waits until the run has ended and prints what it appended. If every attempt of the run failed, or if the run was \
+The command waits until the run has ended, and prints the result: the value that the function returned (text and bytes as they are, and \
+everything else as JSON), or, if it returned none, the records that it appended. If every attempt of the run failed, or if the run was \
 cancelled, it prints the error and exits with 1; it also exits with 1 if the run has not ended after --timeout.
 
 Examples:
-  millrace function invoke greet --data world
-  millrace function invoke greet --data world --wait
-  millrace function invoke greet --wait --timeout 5s < request.json")]
+  millrace function invoke greet world
+  millrace function invoke price '{\"item\": \"tea\", \"count\": 2}'
+  millrace function invoke greet - --timeout 5s < request.json
+  millrace function invoke greet world --no-wait     # append the record only")]
     Invoke(InvokeArgs),
     /// Print the output and the errors of the runs of a function
     #[command(after_help = "\
@@ -84,16 +86,22 @@ pub struct InvokeArgs {
     /// The function's name
     #[arg(value_name = "FUNCTION", add = ArgValueCompleter::new(complete::functions))]
     pub name: String,
-    /// The record [default: standard input]
+    /// The record; `-` reads standard input [default: standard input]
+    #[arg(value_name = "DATA", conflicts_with = "data")]
+    pub record: Option<String>,
+    /// The record, which may begin with a hyphen
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub data: Option<String>,
     /// The log to append the record to [default: the log that the function is bound to, else invoke/FUNCTION]
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub log: Option<String>,
-    /// Wait until the run has ended, and print what it appended
-    #[arg(long)]
+    /// Wait until the run has ended; this is the default
+    #[arg(long, hide = true, conflicts_with = "no_wait")]
     pub wait: bool,
-    /// How long --wait waits
+    /// Append the record, and do not wait for the run
+    #[arg(long)]
+    pub no_wait: bool,
+    /// How long to wait for the end of the run
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = units::parse_duration)]
     pub timeout: Duration,
 }

@@ -39,7 +39,7 @@ pub use logs::{
     AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, LsArgs, ReadingArgs, SetArgs, TailArgs, TrimArgs,
 };
 pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs, RetentionArgs};
-pub use serving::{ListenArgs, ServeArgs};
+pub use serving::{DemoArgs, ListenArgs, ServeArgs};
 pub use tools::{BenchArgs, CompletionsArgs, DashboardArgs, ManArgs, ShellArg, SqlArgs, TopArgs};
 
 use crate::complete;
@@ -59,6 +59,7 @@ use std::{ffi::OsString, path::PathBuf};
     max_term_width = 100,
     after_help = "\
 Examples:
+  millrace demo                     # see it at work, with a dashboard
   millrace init demo && cd demo     # create an application: millrace.toml and one function
   millrace dev                      # run it, and apply each change that you save
   millrace log append inbox world   # append a record, for which the function runs
@@ -131,6 +132,17 @@ Examples:
   millrace dev --quiet              # print only failures and changes
   millrace dev --file other.toml")]
     Dev(DevArgs),
+    /// See Millrace at work: a year of real readings, functions that compute from them, and the dashboard
+    #[command(after_help = "\
+Creates DIR with a small application: readings of the thermometers of three airports, and Python functions that estimate one from the other \
+two (without Python, a shell script). Replays a year of readings, and goes on with an hour each second, until Ctrl-C. The command prints the \
+link of the dashboard, and what to try meanwhile. If it is started again with the same DIR, it goes on where it was. It needs no compiler and \
+no network. Without --listen and --port, it uses another port if 7070 is in use.
+
+Examples:
+  millrace demo
+  millrace demo /tmp/demo --port 8080")]
+    Demo(Box<DemoArgs>),
     /// Apply millrace.toml: create logs, deploy functions, remove functions that it no longer names
     #[command(after_help = "\
 Works whether or not a host is running; a running host applies the changes at once. If the command is repeated, it changes nothing. The \
@@ -212,7 +224,7 @@ Examples:
         after_help = "\
 Examples:
   millrace function ls
-  millrace function invoke shout --data hello --wait
+  millrace function invoke shout hello
   millrace function deploy shout --runtime oneshot --code shout.sh --on inbox -- ./shout.sh
   millrace function rm shout"
     )]

@@ -2,9 +2,10 @@
 
 use super::ClusterArgs;
 use crate::logging::Levels;
+use clap::ArgAction;
 use millrace_gateway::{Listen, Origin};
 use millrace_node::{Level, application::units};
-use std::{path::PathBuf, time::Duration};
+use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
 
 #[derive(Debug, clap::Args)]
 pub struct ServeArgs {
@@ -23,11 +24,14 @@ pub struct ServeArgs {
     pub patience: Duration,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct ListenArgs {
-    /// Addresses to listen on for the wire protocol and HTTP, separated by commas; 'none' for none
+    /// Addresses to listen on for the wire protocol and HTTP, separated by commas; 'none' for none. :PORT stands for 127.0.0.1:PORT
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070", env = "MILLRACE_LISTEN")]
-    pub listen: Listen,
+    listen: Listen,
+    /// The same as --listen 127.0.0.1:PORT, which it replaces
+    #[arg(short, long, value_name = "PORT")]
+    port: Option<u16>,
     /// The name under which clients reach the namespace [default: the name of its directory; of the parent directory if the name begins
     /// with a dot, as in .millrace]
     #[arg(long, value_name = "NAME", env = "MILLRACE_NAME")]
@@ -42,7 +46,10 @@ pub struct ListenArgs {
     /// What the host logs to standard error: off, error, warn, info, debug or trace, or a level for each subject, such
     /// as 'info,links=debug'. The subjects are access, connections, journal, links, repairs, requests, runs and topics
     #[arg(long, value_name = "LEVEL", default_value = "warn", env = "MILLRACE_LOG_LEVEL")]
-    pub log_level: Levels,
+    log_level: Levels,
+    /// Log more: -v replaces --log-level by info, -vv by debug, -vvv by trace
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
     /// A PEM file with the certificate for the host's name and those of its issuers; the host reads it again when it changes
     #[arg(long, value_name = "FILE", requires = "tls_key", env = "MILLRACE_TLS_CERT")]
     pub tls_cert: Option<PathBuf>,
@@ -56,4 +63,44 @@ pub struct ListenArgs {
     /// Maximum number of connections
     #[arg(long, value_name = "COUNT", default_value_t = 20_000, value_parser = units::parse_count)]
     pub connections_max: u64,
+}
+
+impl ListenArgs {
+    /// Where to listen.
+    pub fn listen(&self) -> Listen {
+        let local = |port| Listen::On(vec![(Ipv4Addr::LOCALHOST, port).into()]);
+        self.port.map_or_else(|| self.listen.clone(), local)
+    }
+
+    /// The same, at other addresses.
+    pub fn at(&self, listen: Listen) -> Self {
+        Self { listen, port: None, ..self.clone() }
+    }
+
+    /// What is logged.
+    pub fn levels(&self) -> Levels {
+        let level = match self.verbose {
+            0 => return self.log_level.clone(),
+            1 => "info",
+            2 => "debug",
+            _ => "trace",
+        };
+        level.parse().expect("the name of a level")
+    }
+}
+
+/// Arguments of `millrace demo`.
+#[derive(Debug, clap::Args)]
+pub struct DemoArgs {
+    /// The directory of the demo, which is created if it does not exist
+    #[arg(value_name = "DIR", default_value = "millrace-demo")]
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub listen: ListenArgs,
+    /// Use the shell script even if there is a python3
+    #[arg(long, hide = true)]
+    pub shell: bool,
+    /// Replay this many hours
+    #[arg(long, hide = true, value_parser = clap::value_parser!(u64).range(73..=8730))]
+    pub hours: Option<u64>,
 }

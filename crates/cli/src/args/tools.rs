@@ -34,6 +34,9 @@ pub struct DashboardArgs {
     /// Put this capability into the link: a file, or - for standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub capability: Option<PathBuf>,
+    /// Put a code into the link that a browser exchanges for all rights, once and within 60 s. Needs the machine of the host
+    #[arg(long, conflicts_with = "capability")]
+    pub code: bool,
 }
 
 #[derive(Debug, Args)]

@@ -39,7 +39,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     out.become_host()?;
-    logging::start(&args.listen.log_level, out.json());
+    logging::start(&args.listen.levels(), out.json());
     let stop = on_signals(Some(DRAIN))?;
     // Before the files are read: what is saved meanwhile is noticed.
     let file = args.file.path()?;

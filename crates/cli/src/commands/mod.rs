@@ -5,6 +5,7 @@ mod cap;
 mod cluster;
 mod context;
 mod dashboard;
+mod demo;
 mod dev;
 mod entity;
 mod function;
@@ -32,18 +33,34 @@ pub use shell::answer as answer_shell;
 use crate::{
     args::{Cli, Command},
     out::Out,
-    place,
-    report::Outcome,
+    place::{self, Place},
+    report::{Failure, Outcome},
 };
+use millrace_node::Code;
 
-/// Runs the command that was asked for.
+/// Runs the command that was asked for. If it finds no log or function of a name, the error has the name that was probably meant.
 pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
+    dispatch(cli, out).map_err(|failure| match failure {
+        Failure::Coded(error) if matches!(error.code(), Code::LogNotFound | Code::FunctionNotFound) => {
+            let place = Place::find(&cli.global);
+            match place {
+                Ok(Place::Local(namespace)) => millrace_node::hinted(error, &namespace, |_, _| true).into(),
+                // The host knows what this caller may know.
+                _ => error.into(),
+            }
+        }
+        failure => failure,
+    })
+}
+
+fn dispatch(cli: &Cli, out: &mut Out) -> Outcome {
     let global = &cli.global;
     if let Command::Init(_) | Command::Dev(_) | Command::Serve(_) = &cli.command {
         place::require_directory(global)?;
     }
     match &cli.command {
         Command::Init(args) => init::run(args, global, out),
+        Command::Demo(args) => demo::run(args, global, out),
         Command::Dev(args) => dev::run(args, global, out),
         Command::Up(args) => up::up(args, global, out),
         Command::Down(args) => up::down(args, global, out),

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// How often the number of pending runs is shown.
 const SHOW_EVERY: Duration = Duration::from_secs(1);
+/// How much of a result is shown.
+const RESULT_CHARS_MAX: usize = 200;
 
 pub fn run(command: &RunCommand, global: &Global, out: &mut Out) -> Outcome {
     let place = Place::find(global)?;
@@ -143,6 +145,14 @@ fn show_run(run: &RunDoc, out: &mut Out) -> Outcome {
     }
     for record in &run.appends {
         out.line(format!("appended   {record}"))?;
+    }
+    if let Some(result) = &run.result {
+        let shown = match (&result.reason, &result.data, &result.base64) {
+            (Some(reason), ..) => format!("none: {}", show::one_line(reason.as_bytes())),
+            (_, Some(data), _) => format!("{}, {}", result.kind, show::headline(data, RESULT_CHARS_MAX)),
+            (_, _, base64) => format!("{} bytes", base64.as_ref().map_or(0, |base64| base64.len() / 4 * 3)),
+        };
+        out.line(format!("result     {shown}"))?;
     }
     if let Some(dead) = &run.error {
         let first = dead.detail.lines().next().unwrap_or("");

@@ -34,7 +34,7 @@ const ROOM_MOST: Duration = Duration::from_secs(5);
 
 pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
     out.become_host()?;
-    logging::start(&args.listen.log_level, out.json());
+    logging::start(&args.listen.levels(), out.json());
     millrace_gateway::set_patience(args.patience);
     let stop = on_signals(Some(args.drain))?;
     let (observers, host_problems) = observe(true);

@@ -152,10 +152,10 @@ impl Serving {
         let files = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
         let certificate = files.map(|(chain, key)| Certificate::open(chain, key).map(Arc::new)).transpose()?;
         let options = ServerOptions {
-            listen: args.listen.clone(),
+            listen: args.listen(),
             socket: served.first().map(|served| served.namespace().dir().join(SOCKET)),
             connections_max: usize::try_from(args.connections_max).unwrap_or(usize::MAX),
-            key: host_key(&served, &args.listen, certificate.is_some())?.map(Arc::new),
+            key: host_key(&served, &args.listen(), certificate.is_some())?.map(Arc::new),
             certificate: certificate.clone(),
             ..ServerOptions::default()
         };
@@ -210,6 +210,11 @@ impl Serving {
             Some(error.within(served.namespace().dir().display()))
         };
         self.served.iter().find_map(closed).or_else(|| self.hosts.iter().find_map(Host::failure))
+    }
+
+    /// The name of the first namespace.
+    pub fn name(&self) -> String {
+        self.served.first().map(|served| served.name().to_string()).unwrap_or_default()
     }
 
     /// The addresses under which the namespaces can be reached.

@@ -2,14 +2,15 @@
 
 use super::{
     Place, Receipt,
-    docs::{DefinitionDoc, FunctionDoc, LinkDoc},
+    docs::{FunctionDoc, LinkDoc, RunDoc},
     local,
     remote::{Remote, segment},
 };
-use millrace_client::AppendOptions as Asked;
+use millrace_client::{AppendOptions as Asked, blocking::InvokedRun};
+use millrace_documents::{ErrorDoc, RecordName, id_text};
 use millrace_node::{
     AppendOptions, Backfilled, Code, EventId, LogName, Name, Namespace, RETRY_AFTER_MS, Result, Retried, RetriedAll,
-    Stretch, functions,
+    RunResult, Stretch, documents, functions,
     links::{Links, RelayOptions, Resent},
     manage::{BackfilledDoc, Order, PassedOver, RetriedAllDoc, RetriedDoc, Stopped},
 };
@@ -19,9 +20,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-/// History of the log that records for a function without a log are appended to.
-const INVOKE_HISTORY: u64 = 1000;
 
 #[derive(Deserialize)]
 struct Trimmed {
@@ -94,19 +92,34 @@ impl Place {
         }
     }
 
-    /// Appends a record that runs a function, and says to which log.
-    pub fn invoke(&self, function: &Name, log: Option<&str>, payload: &[u8]) -> Result<(String, Receipt)> {
+    /// Appends a record that runs a function, and says to which log. A host is asked for the end of the run, too, for `wait`; `None` if
+    /// it has not ended then.
+    pub fn invoke(
+        &self,
+        function: &Name,
+        log: Option<&str>,
+        payload: &[u8],
+        wait: Duration,
+    ) -> Result<(String, Receipt, Option<RunDoc>)> {
         match self {
             Place::Local(namespace) => {
-                let (log, is_bound) = log_to_invoke(namespace, function, log)?;
-                let function = (!is_bound).then_some(&**function);
-                let receipt =
-                    local::append(namespace, &log, payload, AppendOptions { function, ..AppendOptions::default() })?;
-                Ok((log, receipt))
+                let (log, receipt) =
+                    millrace_node::invoke::invoke(namespace, function, log, payload, AppendOptions::default())?;
+                Ok((log, Receipt { seqno: receipt.seqno, id: receipt.id }, None))
+            }
+            Place::Remote(remote, _) if wait.is_zero() => {
+                let (log, receipt) = remote.client().invoke_function(function, log, payload, Asked::default())?;
+                Ok((log, Receipt { seqno: receipt.seqno, id: receipt.id }, None))
             }
             Place::Remote(remote, _) => {
-                let (log, receipt) = remote.client().invoke_function(function, log, payload, Asked::default())?;
-                Ok((log, Receipt { seqno: receipt.seqno, id: receipt.id }))
+                let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+                let invoked = remote.client().call_function(function, log, payload, Asked::default(), wait_ms)?;
+                let receipt = Receipt { seqno: invoked.receipt.seqno, id: invoked.receipt.id };
+                let ended = invoked.run.filter(|_| invoked.has_ended()).map(|run| {
+                    // Not every caller that may run a function may look at its runs.
+                    self.run(run).unwrap_or_else(|_| of_answer(function, run, &invoked))
+                });
+                Ok((invoked.log, receipt, ended))
             }
         }
     }
@@ -353,34 +366,23 @@ pub fn viewed_links(namespace: &Namespace) -> Result<Vec<LinkDoc>> {
     Links::of(namespace).view()?.iter().map(link_doc).collect()
 }
 
-fn definition_of(namespace: &Namespace, function: &Name) -> Result<Option<DefinitionDoc>> {
-    let found = local::functions(namespace)?.into_iter().find(|there| there.name == **function);
-    let found = found.ok_or_else(|| Code::FunctionNotFound.error(format!("no function '{function}'")))?;
-    Ok(found.definition)
-}
-
-/// The log to append to, and whether the function is bound to it: the one that was named, or the function's only one, or one for
-/// such records if it has none.
-fn log_to_invoke(namespace: &Namespace, function: &Name, log: Option<&str>) -> Result<(String, bool)> {
-    let on = definition_of(namespace, function)?.map(|definition| definition.on).unwrap_or_default();
-    match (log, &*on) {
-        (Some(log), on) => Ok((log.to_owned(), on.iter().any(|bound| bound == log))),
-        (None, [log]) => Ok((log.clone(), true)),
-        (None, []) => {
-            let log: LogName = format!("invoke/{function}").parse()?;
-            if let Err(error) = namespace.log(&log) {
-                if error.code() != Code::LogNotFound {
-                    return Err(error);
-                }
-                namespace.create_log(&log, INVOKE_HISTORY)?;
-            }
-            Ok((log.to_string(), false))
-        }
-        (None, several) => {
-            let several = several.join(", ");
-            let detail = format!("function '{function}' is bound to several logs: {several}; choose one with --log");
-            Err(Code::UsageInvalid.error(detail))
-        }
+/// What the answer to a caller says of its run.
+fn of_answer(function: &Name, run: EventId, invoked: &InvokedRun) -> RunDoc {
+    let (log, seqno) = (Some(invoked.log.clone()), invoked.receipt.seqno);
+    let error = invoked.error.as_ref().map(|error| ErrorDoc {
+        code: error.code().id().into(),
+        detail: error.detail().into(),
+        ..ErrorDoc::default()
+    });
+    RunDoc {
+        id: run.to_string(),
+        function: Some(function.to_string()),
+        state: invoked.state.clone(),
+        record: RecordName { log, seqno },
+        cause: id_text(invoked.receipt.id),
+        result: RunResult::of(&invoked.result).as_ref().map(documents::result),
+        error,
+        ..RunDoc::default()
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
     resilient::{Backoff, is_lost},
     session::closed,
 };
+pub use manage::InvokedRun;
 use millrace_security::token::Token;
 use millrace_wire::{
     Code, Durability, EventId, Result,

@@ -21,39 +21,6 @@ use millrace_wire::{Code, Error, Name, Result};
 /// The maximum length of the description of an error in a result.
 const ERROR_MAX_BYTES: usize = 16 << 10;
 
-/// The logs of its pool that a run for a record of this log may use.
-pub(crate) struct Pool {
-    pub name: String,
-    bodies: String,
-    results: String,
-}
-
-impl Pool {
-    /// The pool whose tasks are in this log.
-    pub fn of(log: &str) -> Option<Self> {
-        let pool = tasks::pool_of(log)?;
-        Some(Self { name: pool.into(), bodies: tasks::bodies(pool), results: tasks::results(pool) })
-    }
-
-    /// Whether its runs may read this log.
-    pub fn reads(&self, log: &str) -> bool {
-        log == self.bodies
-    }
-
-    /// Whether its runs may append to this log.
-    pub fn appends(&self, log: &str) -> bool {
-        log == self.results
-    }
-
-    /// Refuses a result of another task than the run's own, because clients unpickle the result with their task's id.
-    pub fn check_result(task: &[u8], result: &[u8]) -> Result<()> {
-        match task.get(..tasks::ID_BYTES) {
-            Some(id) if result.get(1..=tasks::ID_BYTES) == Some(id) => Ok(()),
-            _ => Err(Code::RightMissing.error("the task may not append the result of another task")),
-        }
-    }
-}
-
 /// Appends the result of a task that is given up, so that waiters get it.
 pub(crate) fn leave_failure(
     publish: &Publish<'_>,

@@ -472,9 +472,9 @@ struct Scripted<F>(F);
 
 impl<F> millrace_runtime::Executor for Scripted<F>
 where
-    F: FnMut(&mut [millrace_runtime::Call<'_>], &mut dyn millrace_runtime::Progress) + Send,
+    F: FnMut(&mut [millrace_runtime::Run<'_>], &mut dyn millrace_runtime::Progress) + Send,
 {
-    fn run(&mut self, batch: &mut [millrace_runtime::Call<'_>], progress: &mut dyn millrace_runtime::Progress) {
+    fn run(&mut self, batch: &mut [millrace_runtime::Run<'_>], progress: &mut dyn millrace_runtime::Progress) {
         (self.0)(batch, progress);
     }
 }
@@ -516,10 +516,10 @@ fn what_a_run_leaves_is_published_although_the_next_of_its_batch_takes_long() {
     let (shared, function) = unthreaded(&namespace, 2);
     let seen = namespace.clone();
     let script =
-        Scripted(move |batch: &mut [millrace_runtime::Call<'_>], progress: &mut dyn millrace_runtime::Progress| {
+        Scripted(move |batch: &mut [millrace_runtime::Run<'_>], progress: &mut dyn millrace_runtime::Progress| {
             assert_eq!(batch.len(), 2);
             for (n, call) in batch.iter_mut().enumerate() {
-                call.host.append("out", call.invocation.payload).unwrap();
+                call.logs.append("out", call.invocation.payload).unwrap();
                 if n == 1 {
                     take_long(progress, |_| seen.latest("out").unwrap() == 1);
                 }
@@ -542,14 +542,14 @@ fn runs_behind_a_slow_one_are_left_to_others_and_their_attempts_do_not_count() {
     let (shared, function) = unthreaded(&namespace, 4);
     let others = shared.clone();
     let script =
-        Scripted(move |batch: &mut [millrace_runtime::Call<'_>], progress: &mut dyn millrace_runtime::Progress| {
+        Scripted(move |batch: &mut [millrace_runtime::Run<'_>], progress: &mut dyn millrace_runtime::Progress| {
             assert_eq!(batch.len(), 2);
             take_long(progress, |rest| rest == millrace_runtime::Rest::Leave);
             // Those are free for another worker while this one goes on.
             while let Some((claim, _)) = others.claim(others.now()).unwrap() {
                 others.run(claim).unwrap();
             }
-            batch[0].host.append("out", b"slow").unwrap();
+            batch[0].logs.append("out", b"slow").unwrap();
             progress.ended(0, completion(millrace_runtime::Outcome::Done));
             progress.ended(1, completion(millrace_runtime::Outcome::NotStarted));
         });
@@ -568,14 +568,13 @@ fn runs_of_a_serial_function_stay_behind_a_slow_one() {
     let namespace = namespace(dir.path());
     deploy(&namespace, "pass", |_| {});
     let (shared, function) = unthreaded(&namespace, 2);
-    let script =
-        Scripted(move |_: &mut [millrace_runtime::Call<'_>], progress: &mut dyn millrace_runtime::Progress| {
-            // Meanwhile only a cancellation of the run is looked for, and nothing else.
-            take_long(progress, |rest| rest == millrace_runtime::Rest::Run);
-            for n in 0..2 {
-                progress.ended(n, completion(millrace_runtime::Outcome::Done));
-            }
-        });
+    let script = Scripted(move |_: &mut [millrace_runtime::Run<'_>], progress: &mut dyn millrace_runtime::Progress| {
+        // Meanwhile only a cancellation of the run is looked for, and nothing else.
+        take_long(progress, |rest| rest == millrace_runtime::Rest::Run);
+        for n in 0..2 {
+            progress.ended(n, completion(millrace_runtime::Outcome::Done));
+        }
+    });
     shared.state().runners.get_mut(&function).unwrap().idle.push((0, Box::new(script)));
     let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
     shared.run(claim).unwrap();
@@ -611,8 +610,8 @@ fn a_run_reads_short_logs_as_of_its_snapshot_and_what_it_misses_is_journaled() {
     let (shared, function) = unthreaded(&namespace, 1);
     let others = namespace.clone();
     let script =
-        Scripted(move |batch: &mut [millrace_runtime::Call<'_>], progress: &mut dyn millrace_runtime::Progress| {
-            let host = &mut *batch[0].host;
+        Scripted(move |batch: &mut [millrace_runtime::Run<'_>], progress: &mut dyn millrace_runtime::Progress| {
+            let host = &mut *batch[0].logs;
             assert_eq!(host.latest("one").unwrap(), 7);
             for n in 8..=20 {
                 // At first the index still knows where the record stood, then it does not.

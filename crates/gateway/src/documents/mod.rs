@@ -3,17 +3,21 @@
 //! The wire message SHOW and the HTTP paths below `/v1/namespaces/NAME/` answer the same text. The fields are those that
 //! the command line prints with `--json`. Lists are objects with one list in them, so that they can grow.
 
+mod flows;
 mod functions;
 mod journal;
 mod logs;
 mod objects;
 mod query;
 mod runs;
+mod series;
 mod status;
 mod text;
 mod trace;
 
+pub(crate) use flows::of as flows_of;
 pub(crate) use query::{Query, invalid, segment, shown, whole_number};
+pub(crate) use series::moment;
 pub(crate) use status::host_of;
 pub(crate) use text::{RecordDoc, time_text};
 
@@ -80,6 +84,12 @@ pub async fn show(hosted: &Arc<Hosted>, access: &Access, path_and_query: &str) -
     }
 }
 
+/// Does work that may read much on a thread that may wait; its caller waits for it.
+pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let failed = |failed| Code::HostInternal.error(format!("the document could not be created: {failed}"));
+    tokio::task::spawn_blocking(work).await.map_err(failed)
+}
+
 /// Whether the caller still waits for a document.
 #[derive(Clone, Default)]
 struct Wanted(Arc<AtomicBool>);
@@ -108,8 +118,11 @@ impl Wanted {
 enum Asked {
     Summary,
     Status,
-    Logs { prefix: String, newest: bool, page: Page },
+    Logs { within: logs::Within, newest: bool, page: Page },
     Log(String),
+    Rate { log: String, span: millrace_node::Span, buckets: u64 },
+    Series { log: String, field: String, span: millrace_node::Span, points: u64 },
+    Flows,
     Functions(Page),
     Function(String),
     Runs(millrace_node::RunFilter),
@@ -125,6 +138,8 @@ enum Asked {
     Topics(Page),
     Topic(String),
     Mirrors,
+    Plans,
+    Plan(u64),
     Repairs { after: u64, limit: usize },
     Repair(u64),
     Diff { repair: u64, log: Option<String>, after: u64 },
@@ -141,11 +156,23 @@ impl Asked {
             [] | [""] => Asked::Summary,
             ["status"] => Asked::Status,
             ["logs"] => Asked::Logs {
-                prefix: query.take("prefix").unwrap_or_default(),
+                within: logs::Within::of(&mut query)?,
                 newest: query.flag("newest")?,
                 page: Page::of(&mut query)?,
             },
+            ["logs", log @ .., "rate"] if !log.is_empty() => Asked::Rate {
+                log: log.join("/"),
+                span: series::span(&mut query)?,
+                buckets: series::parts(&mut query, "buckets")?,
+            },
+            ["logs", log @ .., "series"] if !log.is_empty() => Asked::Series {
+                log: log.join("/"),
+                field: series::field(&mut query)?,
+                span: series::span(&mut query)?,
+                points: series::parts(&mut query, "points")?,
+            },
             ["logs", log @ ..] => Asked::Log(log.join("/")),
+            ["flows"] => Asked::Flows,
             ["functions"] => Asked::Functions(Page::of(&mut query)?),
             ["functions", name] => Asked::Function(name.to_string()),
             ["runs"] => Asked::Runs(runs::filter(&mut query)?),
@@ -163,6 +190,8 @@ impl Asked {
             ["mirrors"] => Asked::Mirrors,
             ["topics"] => Asked::Topics(Page::of(&mut query)?),
             ["topics", topic @ ..] => Asked::Topic(topic.join("/")),
+            ["plans"] => Asked::Plans,
+            ["plans", number] => Asked::Plan(plan_number(number)?),
             ["repairs"] => Asked::Repairs {
                 after: query.number("after", 0, u64::MAX)?.unwrap_or(0),
                 limit: query.number("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT) as usize, // at most 10000
@@ -197,6 +226,8 @@ impl Asked {
                 | Asked::Why(_)
                 | Asked::Journal(_)
                 | Asked::Trace { .. }
+                | Asked::Rate { .. }
+                | Asked::Series { .. }
                 | Asked::Diff { .. }
                 | Asked::Sent { .. }
         )
@@ -209,6 +240,11 @@ impl Asked {
             Asked::Log(log) => {
                 let log = log.clone();
                 access.inspect_log(&log, |namespace| self.look(hosted, access, namespace, wanted))
+            }
+            Asked::Rate { log, .. } | Asked::Series { log, .. } => {
+                let log = log.clone();
+                let look = |namespace: &Namespace| self.look(hosted, access, namespace, wanted);
+                access.inspect_with(Right::Read, Resource::log(&log), look)
             }
             Asked::Function(name) => {
                 let name = name.clone();
@@ -240,10 +276,17 @@ impl Asked {
         match self {
             Asked::Summary => text(&status::Summary::of(name, namespace)?),
             Asked::Status => text(&status::Status::of(hosted, access.served())),
-            Asked::Logs { prefix, newest, page } => {
-                text(&logs::list(namespace, |log| access.sees(log), &prefix, newest, &page)?)
+            Asked::Logs { within, newest, page } => {
+                text(&logs::list(namespace, |log| access.sees(log), &within, newest, &page)?)
+            }
+            Asked::Rate { log, span, buckets } => {
+                text(&millrace_node::rate(namespace, &log, span, buckets, &|| wanted.check())?)
+            }
+            Asked::Series { log, field, span, points } => {
+                text(&millrace_node::series(namespace, &log, &field, span, points, &|| wanted.check())?)
             }
             Asked::Log(log) => text(&documents::log_named(namespace, &log)?),
+            Asked::Flows => text(&flows::of(namespace)?),
             Asked::Functions(page) => text(&functions::list(namespace, &page)?),
             Asked::Function(function) => text(&documents::function_named(namespace, &function)?),
             Asked::Runs(filter) => text(&runs::list(namespace, &filter)?),
@@ -271,11 +314,17 @@ impl Asked {
                 let amendments = repairs::amendments(namespace)?;
                 text(&serde_json::json!({ "repairs": list, "amendments": amendments, "next": next }))
             }
+            Asked::Plans => text(&serde_json::json!({ "plans": access.plans() })),
+            Asked::Plan(number) => text(&access.plan(number)?),
             Asked::Repair(number) => text(&repairs::repair(namespace, number)?),
             Asked::Sent { repair, after } => text(&repairs::sent_page(namespace, repair, after)?),
             Asked::Diff { repair, log, after } => text(&repairs::page(namespace, repair, log.as_deref(), after)?),
         }
     }
+}
+
+fn plan_number(segment: &str) -> Result<u64> {
+    segment.parse().map_err(|_| Code::PlanNotFound.error(format!("no plan '{}'", segment.escape_debug())))
 }
 
 fn repair_number(segment: &str) -> Result<u64> {

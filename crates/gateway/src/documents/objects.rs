@@ -1,7 +1,7 @@
 //! The shared objects of a host.
 
 use super::Page;
-use millrace_node::{Access, ShownObject};
+use millrace_node::{Access, ShownObject, application::suggestion};
 use millrace_wire::{Code, Hex, Result};
 use serde::Serialize;
 
@@ -48,6 +48,9 @@ struct Waiter {
     call: u64,
 }
 
+/// How many other objects are compared with a key that is not found, and how long keys then are at most.
+const HINT_MAX: usize = 1000;
+const HINT_KEY_MAX_BYTES: usize = 64;
 /// The maximum number of reported waiters of one object.
 const WAITERS_MAX: usize = 100;
 
@@ -81,6 +84,13 @@ pub(super) fn list(access: &Access, page: &Page) -> Result<Objects> {
 }
 
 pub(super) fn one(access: &Access, key: &str) -> Result<Object> {
-    let found = access.show_object(key)?.map(Object::from);
-    found.ok_or_else(|| Code::ObjectNotFound.error(format!("no object '{}'", key.escape_debug())))
+    if let Some(found) = access.show_object(key)?.map(Object::from) {
+        return Ok(found);
+    }
+    // A caller that may not list objects gets no hint.
+    let others = access.show_objects("", HINT_MAX).map(|(shown, _)| shown).unwrap_or_default();
+    let short = key.len() <= HINT_KEY_MAX_BYTES;
+    let keys = others.iter().map(|(shown, _)| &*shown.key).filter(|key| short && key.len() <= HINT_KEY_MAX_BYTES);
+    let hint = suggestion(key, keys);
+    Err(Code::ObjectNotFound.error(format!("no object '{}'{hint}", key.escape_debug())))
 }

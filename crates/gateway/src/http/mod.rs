@@ -10,7 +10,9 @@
 //! `spec/openapi.json` describes it, and is served as `/openapi.json`.
 
 mod api;
+mod capabilities;
 mod connection;
+mod login;
 mod response;
 mod route;
 mod session;
@@ -53,6 +55,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 pub(crate) use api::metrics::Sample;
 pub use connection::cors::{ORIGINS_MAX, Origin};
+pub(crate) use login::Codes;
 pub(crate) use response::raw_refusal as refusal;
 
 /// Serves one connection until either side has had enough.

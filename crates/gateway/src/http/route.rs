@@ -55,6 +55,12 @@ pub(super) enum Place<'p> {
         namespace: Cow<'p, str>,
         log: Cow<'p, str>,
     },
+    /// A document about the records of a log.
+    OfLog {
+        namespace: Cow<'p, str>,
+        log: Cow<'p, str>,
+        part: &'p str,
+    },
     Topic {
         namespace: Cow<'p, str>,
         topic: Cow<'p, str>,
@@ -72,13 +78,30 @@ pub(super) enum Place<'p> {
         namespace: Cow<'p, str>,
         topic: Cow<'p, str>,
     },
+    /// What changes in a namespace, as it changes.
+    Live {
+        namespace: Cow<'p, str>,
+    },
     /// Changes of functions, relays and logs.
     Manage {
+        namespace: Cow<'p, str>,
+    },
+    /// Capabilities of a namespace.
+    Capabilities {
+        namespace: Cow<'p, str>,
+    },
+    /// Codes of links to the dashboard.
+    Login {
         namespace: Cow<'p, str>,
     },
     /// Repairs of a namespace.
     Repairs {
         namespace: Cow<'p, str>,
+    },
+    /// A function: its document, or a run of it.
+    Function {
+        namespace: Cow<'p, str>,
+        function: Cow<'p, str>,
     },
     /// Cancels a run.
     Cancel {
@@ -109,8 +132,14 @@ impl<'p> Place<'p> {
             ["metrics"] => Place::Metrics,
             ["v1", "namespaces"] => Place::Namespaces,
             ["v1", "namespaces", namespace, "batch"] => Place::Batch { namespace: segment(namespace)? },
+            ["v1", "namespaces", namespace, "live"] => Place::Live { namespace: segment(namespace)? },
             ["v1", "namespaces", namespace, "manage"] => Place::Manage { namespace: segment(namespace)? },
+            ["v1", "namespaces", namespace, "capabilities"] => Place::Capabilities { namespace: segment(namespace)? },
+            ["v1", "namespaces", namespace, "login"] => Place::Login { namespace: segment(namespace)? },
             ["v1", "namespaces", namespace, "repairs"] => Place::Repairs { namespace: segment(namespace)? },
+            ["v1", "namespaces", namespace, "functions", function] if !function.is_empty() => {
+                Place::Function { namespace: segment(namespace)?, function: segment(function)? }
+            }
             ["v1", "namespaces", namespace, "runs", run, "cancel"] => {
                 Place::Cancel { namespace: segment(namespace)?, run: segment(run)? }
             }
@@ -123,6 +152,9 @@ impl<'p> Place<'p> {
             }
             ["v1", "namespaces", namespace, "logs", log @ .., "tail"] if is_log(log) => {
                 Place::Tail { namespace: segment(namespace)?, log: log_name(log)? }
+            }
+            ["v1", "namespaces", namespace, "logs", log @ .., part @ ("rate" | "series")] if is_log(log) => {
+                Place::OfLog { namespace: segment(namespace)?, log: log_name(log)?, part }
             }
             ["v1", "namespaces", namespace, "logs", log @ ..] if is_log(log) => {
                 Place::Log { namespace: segment(namespace)?, log: log_name(log)? }
@@ -150,10 +182,16 @@ impl<'p> Place<'p> {
     /// The methods that do something here.
     pub fn allowed(&self) -> &'static str {
         match self {
-            Place::Batch { .. } | Place::Manage { .. } | Place::Cancel { .. } => "POST",
+            Place::Batch { .. } | Place::Manage { .. } | Place::Cancel { .. } | Place::Login { .. } => "POST",
             Place::Log { .. } => "GET, HEAD, PUT, PATCH, DELETE",
             Place::Topic { .. } => "GET, HEAD, PUT, DELETE",
-            Place::Records { .. } | Place::TopicRecords { .. } | Place::Repairs { .. } => "GET, HEAD, POST",
+            Place::Records { .. }
+            | Place::TopicRecords { .. }
+            | Place::Repairs { .. }
+            | Place::Function { .. }
+            | Place::Capabilities { .. } => {
+                "GET, HEAD, POST"
+            }
             _ => "GET, HEAD",
         }
     }
@@ -195,6 +233,10 @@ mod tests {
         let (namespace, log_) = raw();
         let tail = Place::Tail { namespace, log: log_ };
         assert_eq!(Place::of("/v1/namespaces/farm/logs/raw/kitchen/tail").unwrap(), tail);
+        let part = Place::OfLog { namespace: "farm".into(), log: "raw/kitchen".into(), part: "rate" };
+        assert_eq!(Place::of("/v1/namespaces/farm/logs/raw/kitchen/rate").unwrap(), part);
+        assert_eq!(Place::of("/v1/namespaces/farm/logs/raw%2Fkitchen/rate").unwrap(), part);
+        assert_eq!(Place::of("/v1/namespaces/farm/logs/raw%2Frate").unwrap(), log("raw/rate"));
         let document = |path| Place::Document { namespace: "farm".into(), path };
         assert_eq!(Place::of("/v1/namespaces/farm").unwrap(), document(""));
         assert_eq!(Place::of("/v1/namespaces/farm/why/a%2Fb").unwrap(), document("why/a%2Fb"));
@@ -216,6 +258,9 @@ mod tests {
         let cancel = Place::Cancel { namespace: "farm".into(), run: "1-0-1c".into() };
         assert_eq!(Place::of("/v1/namespaces/farm/runs/1-0-1c/cancel").unwrap(), cancel);
         assert_eq!(cancel.allowed(), "POST");
+        let function = Place::Function { namespace: "farm".into(), function: "greet".into() };
+        assert_eq!(Place::of("/v1/namespaces/farm/functions/greet").unwrap(), function);
+        assert_eq!(Place::of("/v1/namespaces/farm/functions").unwrap(), document("functions"));
         assert_eq!(Place::of("/").unwrap(), Place::Root);
         for (path, file) in [("/ui", ""), ("/ui/", ""), ("/ui/farm/logs/raw/kitchen", "farm/logs/raw/kitchen")] {
             assert_eq!(Place::of(path).unwrap(), Place::Dashboard { file });

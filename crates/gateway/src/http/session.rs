@@ -2,7 +2,9 @@
 
 use super::{
     api::{append, dashboard, logs, manage, metrics, pages, range, record, repairs, runs, tail, topics},
+    capabilities,
     connection::{cors, guard, watched::Activity},
+    login,
     response::{self, Response},
     route::Place,
 };
@@ -14,7 +16,7 @@ use hyper::{
     header::AUTHORIZATION,
 };
 use millrace_node::{
-    Access, Served,
+    Access, Caller, Served,
     token::{Token, Way},
 };
 use millrace_wire::{Code, Result};
@@ -76,6 +78,13 @@ impl Session {
             Some(token) => self.hosted.access_of_bearer(&self.identity, namespace, token),
             None => self.hosted.access_of(&self.identity, namespace),
         }
+    }
+
+    /// The namespace of this name for its owner, by a code that the owner had got.
+    pub fn owners_access(&self, namespace: &str) -> Result<Access> {
+        let served = self.hosted.served().iter().find(|served| **served.name() == *namespace);
+        let unknown = || Code::NamespaceNotServed.error("this host does not serve the namespace");
+        Ok(served.ok_or_else(unknown)?.access(&Arc::new(Caller::owner(self.identity.peer))))
     }
 
     /// Whether the caller may see every namespace.
@@ -157,8 +166,19 @@ impl Session {
         {
             return append::one(self, namespace, log, request).await;
         }
+        let of_topic = match &place {
+            Place::Topic { namespace, .. }
+            | Place::TopicRecords { namespace, .. }
+            | Place::TopicRecord { namespace, .. }
+            | Place::TopicTail { namespace, .. } => Some(namespace.to_string()),
+            _ => None,
+        };
         // Apart from the above, what is waited for is kept elsewhere, so that an append's future stays small.
-        Box::pin(self.other(place, request)).await
+        let answered = Box::pin(self.other(place, request)).await;
+        answered.map_err(|error| match of_topic.and_then(|namespace| self.access(&namespace).ok()) {
+            Some(access) => access.hinted_topic(error),
+            None => error,
+        })
     }
 
     async fn other(&self, place: Place<'_>, request: Request<Incoming>) -> Result<Response> {
@@ -176,6 +196,7 @@ impl Session {
             Place::Records { namespace, log } => range::read(self, &namespace, &log, &request).await,
             Place::Record { namespace, log, which } => record::read(self, &namespace, &log, &which, &request).await,
             Place::Tail { namespace, log } => tail::log::follow(self, &namespace, &log, &request).await,
+            Place::Live { namespace } => tail::live::follow(self, &namespace, query).await,
             Place::Log { namespace, log } if request.method() == Method::PUT => {
                 logs::create(self, &namespace, &log, request).await
             }
@@ -188,6 +209,10 @@ impl Session {
             Place::Log { namespace, log } => {
                 let log = utf8_percent_encode(&log, NON_ALPHANUMERIC);
                 self.document(&namespace, &format!("logs/{log}"), query).await
+            }
+            Place::OfLog { namespace, log, part } => {
+                let log = utf8_percent_encode(&log, NON_ALPHANUMERIC);
+                self.document(&namespace, &format!("logs/{log}/{part}"), query).await
             }
             Place::Topic { namespace, topic } if request.method() == Method::PUT => {
                 topics::create(self, &namespace, &topic, request).await
@@ -210,7 +235,19 @@ impl Session {
             Place::Repairs { namespace } if request.method() == Method::POST => {
                 repairs::ask(self, &namespace, request).await
             }
+            Place::Function { namespace, function } if request.method() == Method::POST => {
+                runs::call(self, &namespace, &function, request).await
+            }
+            Place::Function { namespace, function } => {
+                let function = utf8_percent_encode(&function, NON_ALPHANUMERIC);
+                self.document(&namespace, &format!("functions/{function}"), query).await
+            }
             Place::Cancel { namespace, run } => runs::cancel(self, &namespace, &run, query).await,
+            Place::Capabilities { namespace } if request.method() == Method::POST => {
+                capabilities::ask(self, &namespace, request).await
+            }
+            Place::Capabilities { namespace } => capabilities::list(self, &namespace, query).await,
+            Place::Login { namespace } => login::ask(self, &namespace, request).await,
             Place::Manage { namespace } => manage::ask(self, &namespace, request).await,
             Place::Repairs { namespace } => self.document(&namespace, "repairs", query).await,
             Place::Document { namespace, path } => self.document(&namespace, path, query).await,

@@ -42,14 +42,16 @@ impl Listen {
 impl FromStr for Listen {
     type Err = Error;
 
-    /// `none`, or addresses such as `127.0.0.1:7070`, separated by commas.
+    /// `none`, or addresses such as `127.0.0.1:7070` or `:7070`, separated by commas.
     fn from_str(text: &str) -> Result<Listen> {
         if text == "none" {
             return Ok(Listen::None);
         }
         let mut addresses = Vec::new();
         for part in text.split(',').map(str::trim) {
-            let resolved = part.to_socket_addrs().map_err(|error| {
+            // Without a host, only this machine: a typing error must not let others in.
+            let local = part.strip_prefix(':').map(|port| format!("127.0.0.1:{port}"));
+            let resolved = local.as_deref().unwrap_or(part).to_socket_addrs().map_err(|error| {
                 let shown: String = part.chars().take(80).flat_map(char::escape_debug).collect();
                 Code::ListenFailed.error(format!(
                     "'{shown}': {error}; write HOST:PORT, such as 127.0.0.1:7070 for this machine or 0.0.0.0:7070 for all, or none"
@@ -136,6 +138,7 @@ mod tests {
         assert_eq!("none".parse::<Listen>().unwrap(), Listen::None);
         assert!(matches!("127.0.0.1:0,[::1]:0".parse::<Listen>().unwrap(), Listen::On(all) if all.len() == 2));
         assert!(!"127.0.0.1:0,[::1]:0".parse::<Listen>().unwrap().is_beyond_loopback());
+        assert_eq!(":7070".parse::<Listen>().unwrap(), "127.0.0.1:7070".parse().unwrap());
         for text in ["0.0.0.0:7070", "[::]:7070", "10.1.2.3:80", "127.0.0.1:1,8.8.8.8:1"] {
             assert!(text.parse::<Listen>().unwrap().is_beyond_loopback(), "{text}");
         }

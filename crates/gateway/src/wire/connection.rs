@@ -315,6 +315,10 @@ impl Connection {
         {
             access.served().facts().append_took(took);
         }
+        let outcome = outcome.map_err(|error| match &self.access {
+            Some(access) => access.hinted_topic(error),
+            None => error,
+        });
         if let Err(error) = &outcome {
             tracing::debug!(target: "requests", protocol = "wire", code = error.code().id(), "refused: {}", error.detail());
         }

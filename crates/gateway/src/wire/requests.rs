@@ -4,10 +4,11 @@ use super::{REQUESTS_MAX, SOFTWARE, commits, connection::Connection, failure, wa
 use crate::{
     admission::refused,
     documents,
+    invoked::{Invocation, Invoked},
     memory::{self, Reservation, SMALL_BYTES},
 };
 use millrace_node::{
-    Access, Answered, Gated, Receipt, Record,
+    Access, Answered, Gated, Receipt, Record, RunResult,
     secrets::random_id,
     token::{Binding, Proof, Token, Way},
 };
@@ -38,6 +39,8 @@ pub(crate) enum Answer {
     Appended(Receipt, Option<Instant>),
     /// The log that was appended to, too.
     InvokedFunction(String, Receipt),
+    /// The same with its run.
+    InvokedRun(Box<Invoked>),
     AppendedMany(Vec<Receipt>, Option<Instant>),
     Record(Record),
     Records {
@@ -87,6 +90,7 @@ impl Answer {
             Answer::Record(record) => record.payload.len(),
             Answer::Records { records, .. } => records.iter().map(|record| record.payload.len() + 64).sum(),
             Answer::Document(json) => json.len(),
+            Answer::InvokedRun(invoked) => invoked.run.result.as_ref().map_or(0, |result| result.bytes.len()),
             Answer::AppendedMany(receipts, _) => receipts.len() * 32,
             Answer::Returned(millrace_node::Answer { reply: Some(Ok(value)), .. }) => value.len(),
             _ => 0,
@@ -120,8 +124,9 @@ pub(super) fn answer(out: &mut Vec<u8>, heading: Heading, outcome: Result<Answer
     match outcome {
         Ok(Answer::Appended(Receipt { seqno, id, .. }, _)) => encode(out, heading, &Appended { seqno, id }),
         Ok(Answer::InvokedFunction(log, Receipt { seqno, id, .. })) => {
-            encode(out, heading, &InvokedFunction { log: &log, seqno, id });
+            encode(out, heading, &InvokedFunction { log: &log, seqno, id, ..InvokedFunction::default() });
         }
+        Ok(Answer::InvokedRun(invoked)) => invoked_run(out, heading, &invoked),
         Ok(Answer::AppendedMany(receipts, _)) => {
             let records = receipts.iter().map(|receipt| Appended { seqno: receipt.seqno, id: receipt.id }).collect();
             encode(out, heading, &AppendedMany { records });
@@ -151,6 +156,18 @@ pub(super) fn answer(out: &mut Vec<u8>, heading: Heading, outcome: Result<Answer
 fn borrowed(record: &Record) -> protocol::Record<'_> {
     let Record { seqno, id, hlc, cause, payload } = record;
     protocol::Record { seqno: *seqno, id: *id, hlc: *hlc, cause: *cause, data: payload }
+}
+
+/// Writes a run that was invoked.
+fn invoked_run(out: &mut Vec<u8>, heading: Heading, Invoked { log, receipt, run }: &Invoked) {
+    let (seqno, id) = (receipt.seqno, receipt.id);
+    let (result, error) = match millrace_node::invoke::answer(run) {
+        Ok(result) => (result.map(RunResult::to_bytes).unwrap_or_default(), None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let (code, error) = error.as_ref().map_or(("", ""), |error| (error.code().id(), error.detail()));
+    let state = millrace_node::documents::state_word(run.state);
+    encode(out, heading, &InvokedFunction { log, seqno, id, run: run.id, state, result: &result, code, error });
 }
 
 /// Writes what a call of an object came to.
@@ -216,7 +233,7 @@ impl Connection {
             Redeem::TYPE => self.redeem(&access, frame),
             Repair::TYPE => self.repair(&access, frame),
             Manage::TYPE => self.manage(&access, frame),
-            InvokeFunction::TYPE => self.commit(&access, frame, raw, commits::invoke_function),
+            InvokeFunction::TYPE => self.invoke_function(&access, frame, raw),
             Upload::TYPE => self.upload(&access, frame),
             Ping::TYPE => frame.message::<Ping>().map(|_| self.reply(request, Ok(Answer::Pong))),
             Pong::TYPE => return,
@@ -307,6 +324,25 @@ impl Connection {
         }
         self.reply(frame.heading.request, Ok(Answer::Done));
         Ok(())
+    }
+
+    fn invoke_function(&mut self, access: &Access, frame: &Frame<'_>, raw: &[u8]) -> Result<()> {
+        let InvokeFunction { function, data, log, durability, key, wait_ms } = frame.message()?;
+        if wait_ms == 0 {
+            return self.commit(access, frame, raw, commits::invoke_function);
+        }
+        let invocation = Invocation {
+            function: function.to_owned(),
+            log: log.map(str::to_owned),
+            data: data.to_owned(),
+            durability,
+            key: key.map(str::to_owned),
+            cause: frame.heading.cause,
+            clock: frame.heading.hlc,
+        };
+        let reserved = Reservation::of(data.len())?;
+        let invoke = waits::invoke(access.clone(), invocation, wait_ms, reserved);
+        self.waits.add(frame.heading.request, invoke)
     }
 
     fn repair(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {

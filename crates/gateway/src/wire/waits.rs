@@ -3,6 +3,7 @@
 use super::requests::{Answer, RECORDS_MAX_BYTES, Rationed};
 use crate::{
     Hosted,
+    invoked::{self, Invocation},
     memory::{self, Reservation, SMALL_BYTES},
 };
 use futures_util::{
@@ -269,6 +270,19 @@ pub(super) async fn called(
             Err(_) => {}
         }
     }
+}
+
+/// Runs a function, and answers with what its run came to; after `wait_ms`, that it has not ended.
+pub(super) async fn invoke(
+    access: Access,
+    invocation: Invocation<Vec<u8>>,
+    wait_ms: u32,
+    reserved: Option<Reservation>,
+) -> Result<Answer> {
+    let wait = Duration::from_millis(wait_ms.into());
+    let invoked = invoked::invoke(&access, invocation, wait, std::future::pending::<()>()).await;
+    drop(reserved);
+    invoked.map(|invoked| Answer::InvokedRun(Box::new(invoked)))
 }
 
 /// Answers with the newest seqno once it is above another one, or after `wait_ms`.

@@ -8,6 +8,8 @@ use super::{
 use millrace_wire::{EventId, Hlc};
 
 mod key {
+    use super::map::IGNORABLE;
+
     pub const OPEN_DISCARDED: u8 = 1;
     pub const OPEN_REPLAY_SEED: u8 = 2;
 
@@ -30,6 +32,8 @@ mod key {
     pub const DONE_CODE: u8 = 4;
     pub const DONE_ERROR: u8 = 5;
     pub const DONE_OUTPUT: u8 = 6;
+    /// Versions that do not know results ignore them.
+    pub const DONE_RESULT: u8 = IGNORABLE | 7;
 
     pub const EXTENSION_ID: u8 = 1;
     pub const EXTENSION_POSITION: u8 = 2;
@@ -226,6 +230,8 @@ pub struct End<'b> {
     pub error: &'b str,
     /// Its output.
     pub output: &'b str,
+    /// Its result: a byte that says what it is, and its bytes; empty if it has none.
+    pub result: &'b [u8],
 }
 
 impl<'b> End<'b> {
@@ -244,6 +250,9 @@ impl<'b> End<'b> {
         let mut bytes = Vec::new();
         for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
             push(&mut bytes, key, text.as_bytes());
+        }
+        if !self.result.is_empty() {
+            push(&mut bytes, key::DONE_RESULT, self.result);
         }
         (numbers, bytes)
     }
@@ -266,6 +275,7 @@ impl<'b> End<'b> {
                 key::DONE_CODE => end.code = text(value),
                 key::DONE_ERROR => end.error = text(value),
                 key::DONE_OUTPUT => end.output = text(value),
+                key::DONE_RESULT => end.result = value,
                 _ => {}
             }
         }
@@ -714,8 +724,15 @@ mod tests {
         }
 
         #[test]
-        fn an_end_comes_back(effects: u64, fired: u64, error in ".{0,40}", output in ".{0,300}") {
-            let made = End { outcome: Outcome::Dead, effects, fired, code: "MR2105", error: &error, output: &output };
+        fn an_end_comes_back(
+            effects: u64,
+            fired: u64,
+            error in ".{0,40}",
+            output in ".{0,300}",
+            result in proptest::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let (outcome, code, error, output) = (Outcome::Dead, "MR2105", &*error, &*output);
+            let made = End { outcome, effects, fired, code, error, output, result: &result };
             let (numbers, texts) = made.encode();
             let payload = [numbers.bytes(), &texts].concat();
             prop_assert_eq!(End::decode(&payload), made);

@@ -29,6 +29,7 @@
 //! then `last` is used, which the entries at its position confirm. The durable position is always read together with its proof.
 
 use crate::{
+    checksum::crc32c,
     medium::{Medium, Region, Slot},
     write::waiters::Waiters,
 };
@@ -346,7 +347,7 @@ impl Control {
             &upkeep.cataloged,
         ];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Ordering::Acquire).to_le_bytes()).collect();
-        1 << 32 | u64::from(crc_fast::crc32_iscsi(&bytes))
+        1 << 32 | u64::from(crc32c(&bytes))
     }
 
     /// Records that the disk refuses the process in this slot, or no longer does.

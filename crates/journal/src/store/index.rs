@@ -25,7 +25,10 @@ use super::{
     ring::Ring,
     slot::{Foreign, Owner, RESERVED_END, Slot, WRONG},
 };
-use crate::write::{commit::prefetch, waiters::Waiters};
+use crate::{
+    checksum::crc32c,
+    write::{commit::prefetch, waiters::Waiters},
+};
 use millrace_wire::HISTORY_ALL;
 use std::{
     io,
@@ -672,7 +675,7 @@ pub(crate) fn mark(arena: &Arena) -> u64 {
             }
         }
     }
-    u64::from(crc_fast::crc32_iscsi(&bytes))
+    u64::from(crc32c(&bytes))
 }
 
 #[inline]

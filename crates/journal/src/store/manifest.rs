@@ -13,6 +13,7 @@
 use super::json::{self, Unread};
 use crate::{
     catalog::Pin,
+    checksum::crc32c,
     entry::{ReplaySeed, Salt},
 };
 use millrace_wire::{Code, Durability, Error, LogName, Name, NamespaceId, Result};
@@ -195,7 +196,7 @@ impl Manifest {
     pub fn encode(&self) -> Vec<u8> {
         let mut body = serde_json::to_vec_pretty(self).expect("plain data always serialises");
         body.push(b'\n');
-        let crc = crc_fast::crc32_iscsi(&body);
+        let crc = crc32c(&body);
         let mut bytes = format!("{MAGIC} {FORMAT} {crc:08x} {}\n", body.len()).into_bytes();
         bytes.extend_from_slice(&body);
         bytes
@@ -227,7 +228,7 @@ impl Manifest {
         if body.len() != length {
             return Err(damaged(&format!("it should have {length} bytes, and has {}", body.len())));
         }
-        if crc_fast::crc32_iscsi(body) != crc {
+        if crc32c(body) != crc {
             return Err(damaged("the checksum does not match"));
         }
         let manifest: Manifest = json::decode(body).map_err(|error| match error {
@@ -328,7 +329,7 @@ mod tests {
     fn with(key: &str) -> Vec<u8> {
         let text = String::from_utf8(sample().encode()).unwrap();
         let body = text.split_once('\n').unwrap().1.replacen('{', &format!("{{{key}:[1],"), 1);
-        let crc = crc_fast::crc32_iscsi(body.as_bytes());
+        let crc = crc32c(body.as_bytes());
         format!("{MAGIC} {FORMAT} {crc:08x} {}\n{body}", body.len()).into_bytes()
     }
 

@@ -12,6 +12,7 @@
 //! its address, and a reader that uses a stale slot finds bytes that fail their checksum.
 
 use crate::{
+    checksum::crc32c,
     entry::{
         ALIGN_BYTES, HEADER_BYTES, Header, Position, Salt,
         compact::{self, Form},
@@ -91,7 +92,7 @@ impl SegmentHeader {
         bytes[32..36].copy_from_slice(&self.prev.to_le_bytes());
         bytes[36..40].copy_from_slice(&self.epoch.to_le_bytes());
         bytes[40..56].copy_from_slice(&self.salt.to_bytes());
-        let crc = crc_fast::crc32_iscsi(&bytes[..60]);
+        let crc = crc32c(&bytes[..60]);
         bytes[60..].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
@@ -99,7 +100,7 @@ impl SegmentHeader {
     pub fn decode(bytes: &[u8; 64]) -> Option<Self> {
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
-        (u64_at(0) == MAGIC && u32_at(60) == crc_fast::crc32_iscsi(&bytes[..60])).then(|| Self {
+        (u64_at(0) == MAGIC && u32_at(60) == crc32c(&bytes[..60])).then(|| Self {
             namespace: u64_at(8),
             number: u64_at(16),
             base_sequence: u64_at(24),

@@ -3,6 +3,7 @@
 //! A scope is one name, or with a trailing `/` a subtree by whole segments: `raw/` is `raw` and all logs below it, `/` every log. Whether
 //! one scope lies within another can be decided, unlike for patterns; a grant of a capability is written the same way.
 
+use crate::{names::check_public, runs::tasks::Pool};
 use millrace_wire::{Address, Code, Error, LogName, Name, Peer, Result};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
@@ -56,7 +57,7 @@ impl FromStr for LogScope {
         }
         let (name, subtree) = text.strip_suffix('/').map_or((text, false), |name| (name, true));
         let name: LogName = name.parse()?;
-        crate::names::check_public(&name)?;
+        check_public(&name)?;
         Ok(Self { name: Some(name), subtree })
     }
 }
@@ -97,7 +98,7 @@ impl FromStr for SendScope {
         let (text, subtree) = text.strip_suffix('/').map_or((text, false), |text| (text, true));
         let Address { peer, log } = text.parse()?;
         if let Some(log) = &log {
-            crate::names::check_public(log)?;
+            check_public(log)?;
         }
         // An address without a log is of a namespace, whose logs are meant.
         let logs = LogScope { subtree: subtree || log.is_none(), name: log };
@@ -158,14 +159,25 @@ impl Rights {
         *self == Self::default()
     }
 
-    /// Refuses a read that is not granted, whether or not the log exists. Invalid names are refused elsewhere.
-    pub fn check_read(&self, log: &str) -> Result<()> {
-        check(self.reads.as_deref(), log, "read")
+    /// The name of a log that the function may read; an error if it may not, whether or not the log exists. A task may also read the bodies
+    /// of its pool.
+    pub fn readable<'n>(&self, log: &'n str, pool: Option<&Pool>) -> Result<Readable<'n>> {
+        if !pool.is_some_and(|pool| pool.reads(log)) {
+            let name: LogName = log.parse()?;
+            check(self.reads.as_deref(), &name, "read")?;
+        }
+        Ok(Readable(log))
     }
 
-    /// The same of an append.
-    pub fn check_append(&self, log: &str) -> Result<()> {
-        check(self.appends.as_deref(), log, "append to")
+    /// The name of a log of this namespace that the function may append to; an error if it may not, whether or not the log exists. A task may
+    /// also append to the results of its pool.
+    pub fn writable<'n>(&self, log: &'n str, pool: Option<&Pool>) -> Result<Writable<'n>> {
+        if !pool.is_some_and(|pool| pool.appends(log)) {
+            check_public(log)?;
+            let name: LogName = log.parse()?;
+            check(self.appends.as_deref(), &name, "append to")?;
+        }
+        Ok(Writable(log))
     }
 
     /// Refuses a message that is not granted.
@@ -174,6 +186,55 @@ impl Rights {
             true => Ok(()),
             false => Err(Code::RightMissing.error(format!("the function may not send to '{to}'"))),
         }
+    }
+}
+
+/// The name of a log that a run may read.
+///
+/// Only a check of rights makes one, and what reads a log for a run takes one: code that forgets the check does not compile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readable<'n>(&'n str);
+
+impl Readable<'_> {
+    /// The log of a read that an earlier attempt of the same run was granted, as the journal says. A streamed run repeats the answers that it
+    /// got, whatever the rights are now.
+    pub fn granted_before(log: &str) -> Readable<'_> {
+        Readable(log)
+    }
+}
+
+/// The name of a log that a run may append to, made and used like a [`Readable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Writable<'n>(&'n str);
+
+impl Writable<'_> {
+    /// The dead-letter log of a function: its host appends to it, whatever the function may do.
+    pub fn of_dead_letters(spec: &super::FunctionSpec) -> Writable<'_> {
+        Writable(&spec.dead_letter)
+    }
+}
+
+/// The name of a log after a check of rights: [`Readable`] or [`Writable`].
+pub trait Checked: sealed::Sealed {
+    /// The name.
+    fn name(&self) -> &str;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Readable<'_> {}
+    impl Sealed for super::Writable<'_> {}
+}
+
+impl Checked for Readable<'_> {
+    fn name(&self) -> &str {
+        self.0
+    }
+}
+
+impl Checked for Writable<'_> {
+    fn name(&self) -> &str {
+        self.0
     }
 }
 
@@ -241,15 +302,37 @@ mod tests {
     #[test]
     fn what_is_not_said_is_every_log_of_the_user_and_no_address() {
         let rights = Rights::default();
-        assert!(rights.check_read("raw").is_ok() && rights.check_append("dead/f").is_ok());
+        assert_eq!(rights.readable("raw", None).unwrap().name(), "raw");
+        assert_eq!(rights.writable("dead/f", None).unwrap().name(), "dead/f");
         for refused in [
-            rights.check_read("_keys"),
-            rights.check_append("_keys"),
+            rights.readable("_keys", None).map(drop),
             rights.check_send(&"mr://a/b/c".parse().unwrap()),
-            Rights { reads: Some(vec![log("raw")]), ..Rights::default() }.check_read("other"),
-            Rights { appends: Some(Vec::new()), ..Rights::default() }.check_append("raw"),
+            Rights { reads: Some(vec![log("raw")]), ..Rights::default() }.readable("other", None).map(drop),
+            Rights { appends: Some(Vec::new()), ..Rights::default() }.writable("raw", None).map(drop),
         ] {
             assert_eq!(refused.unwrap_err().code(), Code::RightMissing);
         }
+        assert_eq!(rights.writable("_keys", None).unwrap_err().code(), Code::LogInternal);
+        for wrong in ["", "a//b", "a/"] {
+            assert_eq!(rights.readable(wrong, None).unwrap_err().code(), Code::LogNameInvalid, "{wrong}");
+            assert_eq!(rights.writable(wrong, None).unwrap_err().code(), Code::LogNameInvalid, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_task_reads_the_bodies_of_its_pool_and_appends_its_results() {
+        let nothing = Rights { reads: Some(Vec::new()), appends: Some(Vec::new()), ..Rights::default() };
+        let pool = Pool::of("_tasks/p").unwrap();
+        assert_eq!(nothing.readable("_bodies/p", Some(&pool)).unwrap().name(), "_bodies/p");
+        assert_eq!(nothing.writable("_results/p", Some(&pool)).unwrap().name(), "_results/p");
+        for log in ["_bodies/q", "_results/p", "_tasks/p", "raw"] {
+            assert_eq!(nothing.readable(log, Some(&pool)).unwrap_err().code(), Code::RightMissing, "{log}");
+        }
+        for (log, code) in
+            [("_results/q", Code::LogInternal), ("_bodies/p", Code::LogInternal), ("raw", Code::RightMissing)]
+        {
+            assert_eq!(nothing.writable(log, Some(&pool)).unwrap_err().code(), code, "{log}");
+        }
+        assert_eq!(nothing.readable("_bodies/p", None).unwrap_err().code(), Code::RightMissing);
     }
 }

@@ -61,6 +61,8 @@ pub(super) struct Ended {
     pub code: String,
     pub error: String,
     pub output: String,
+    /// As the DONE has it.
+    pub result: Vec<u8>,
 }
 
 /// The state of a run, from the entries that were passed in. Passing an entry, or a copy of it, twice changes nothing.
@@ -355,13 +357,14 @@ impl Fold {
 impl Ended {
     fn of(end: &End<'_>, at: Hlc) -> Self {
         let (code, error, output) = (end.code.into(), end.error.into(), end.output.into());
-        Self { outcome: Some(end.outcome), at, code, error, output }
+        Self { outcome: Some(end.outcome), at, code, error, output, result: end.result.into() }
     }
 
     /// Of a run that is over; no more is known. It was not over before `at`.
     fn unknown(at: Hlc) -> Self {
         let error = "the entry that says how the run ended is damaged".into();
-        Self { outcome: None, at, code: Code::EntryDamaged.id().into(), error, output: String::new() }
+        let code = Code::EntryDamaged.id().into();
+        Self { outcome: None, at, code, error, output: String::new(), result: Vec::new() }
     }
 }
 

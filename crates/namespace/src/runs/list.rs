@@ -1,7 +1,7 @@
 //! Lists runs: one by its id, or the newest ones. Both use the indexes of the functions, and take time in proportion to their output.
 
 use super::{
-    Attempt, Ending, RecordRef, RunError, RunFilter, RunPage, RunState, RunView,
+    Attempt, Ending, RecordRef, RunError, RunFilter, RunPage, RunResult, RunState, RunView,
     fold::{Fold, Found, LogOf},
 };
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     dead_letters::Notes,
     namespace::{found, no_function},
 };
-use millrace_journal::{Catalog, Entry, Function, Journal, Kind, Log, Outcome, Position};
+use millrace_journal::{Catalog, Entry, Function, Journal, Kind, Log, Outcome, Position, Run};
 use millrace_wire::{Code, EventId, LogName, Result};
 use std::{
     collections::{BinaryHeap, HashMap},
@@ -18,6 +18,8 @@ use std::{
 
 /// How many runs are examined for one page. There is no index of the runs of a log, nor of dead runs.
 const LOOKED_MAX: usize = 20_000;
+/// A record starts no more runs than there may be functions.
+const TRIGGERS_MAX: u64 = 100_000;
 /// Runs of removed functions are searched among this number of the newest entries, because their indexes were removed as well.
 const REMOVED_MAX: u64 = 4096;
 
@@ -102,7 +104,24 @@ impl Namespace {
     /// One run.
     pub fn run(&self, id: EventId) -> Result<RunView> {
         let fold = self.fold_of(id, true)?.ok_or_else(|| Code::RunNotFound.error(format!("no run {id}")))?;
-        Shown::new(self, self.journal().catalog()?).view(&fold)
+        let mut view = Shown::new(self, self.journal().catalog()?).view(&fold)?;
+        view.result = fold.end.as_ref().and_then(|end| RunResult::of(&end.result));
+        Ok(view)
+    }
+
+    /// The run of a function that the append of a record started.
+    pub fn run_of(&self, record: EventId, function: &str) -> Result<Option<Run>> {
+        let (journal, catalog) = (self.journal(), self.journal().catalog()?);
+        let Some(function) = catalog.function(function) else { return Ok(None) };
+        // The TRIGGERs of a record directly follow it.
+        for sequence in record.sequence() + 1..=record.sequence() + TRIGGERS_MAX {
+            let entry = journal.entry_of_sequence(sequence)?;
+            let Some(entry) = entry.filter(|entry| (entry.kind, entry.cause) == (Kind::Trigger, record)) else { break };
+            if entry.subject == function.id() {
+                return Ok(Some(Run { id: entry.id, number: entry.seqno }));
+            }
+        }
+        Ok(None)
     }
 
     /// The state of a run from its entries, with all its effects if requested.
@@ -305,6 +324,7 @@ impl<'a> Shown<'a> {
                 dead: (state != RunState::Done).then(|| RunError { code: end.code.clone(), error: end.error.clone() }),
                 output: end.output.clone(),
             }),
+            result: None,
             partial: fold.partial,
         })
     }

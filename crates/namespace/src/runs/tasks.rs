@@ -38,6 +38,40 @@ pub fn results(pool: &str) -> String {
     format!("_results/{pool}")
 }
 
+/// The logs of its pool that a run for a task may use.
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    bodies: String,
+    results: String,
+}
+
+impl Pool {
+    /// The pool whose tasks are in this log.
+    pub fn of(log: &str) -> Option<Self> {
+        let pool = pool_of(log)?;
+        Some(Self { name: pool.into(), bodies: bodies(pool), results: results(pool) })
+    }
+
+    /// Whether its runs may read this log.
+    pub fn reads(&self, log: &str) -> bool {
+        log == self.bodies
+    }
+
+    /// Whether its runs may append to this log.
+    pub fn appends(&self, log: &str) -> bool {
+        log == self.results
+    }
+
+    /// Refuses a result of another task than the run's own, because clients unpickle the result with their task's id.
+    pub fn check_result(task: &[u8], result: &[u8]) -> Result<()> {
+        match task.get(..ID_BYTES) {
+            Some(id) if result.get(1..=ID_BYTES) == Some(id) => Ok(()),
+            _ => Err(Code::RightMissing.error("the task may not append the result of another task")),
+        }
+    }
+}
+
 /// The function of a pool.
 pub fn function(pool: &str) -> Result<Name> {
     format!("pool-{pool}").parse()

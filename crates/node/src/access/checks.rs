@@ -2,23 +2,25 @@
 
 use super::Access;
 use crate::{
-    Free, Gated,
-    audit::{Act, Audited},
-    secrets::{Authority, now_s, random_id, revoke_as},
+    Free, Gated, Namespace, Shows, Site,
+    application::suggestion,
+    audit::{Act, Audited, audit},
+    secrets::{Authority, issued, now_s, random_id, revoke_as},
 };
+use millrace_documents::CapabilitiesDoc;
 use millrace_namespace::keys::KEY_MAX_BYTES;
-use millrace_security::token::{AuthorityId, Key, Keys, Rate, Rules, Token, TokenId};
+use millrace_security::token::{AuthorityId, Grant, Key, Keys, Rate, Rights, Rules, Token, TokenId};
 use millrace_security::{
     check::{check, target},
     token::{Action, Kind, Now, Principal, Purpose, Rates, Resource, Right},
 };
-use millrace_wire::{Code, Defence, Hex, NamespaceId, Result, protocol::Fence};
+use millrace_wire::{Code, Defence, Error, Hex, NamespaceId, Result, protocol::Fence};
 use sha2::{Digest, Sha256};
 use std::{
     borrow::Cow,
     collections::HashMap,
     sync::{Mutex, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// The maximum number of rates that are counted at once.
@@ -71,7 +73,63 @@ impl Rates for Buckets {
     }
 }
 
+/// Names that are compared with one that was not found, at most.
+const NAMES_MAX: usize = 1000;
+/// The same for topics, each of which takes longer to find.
+const TOPICS_MAX: usize = 200;
+/// The longest name that is compared with others.
+const NAME_MAX_BYTES: usize = 64;
+
+/// The same error; if it says that there is no log or function of a name, with the name that was probably meant, among those that `sees`
+/// permits to tell.
+pub fn hinted(error: Error, namespace: &Namespace, sees: impl Fn(Kind, &str) -> bool) -> Error {
+    let (kind, begins) = match error.code() {
+        Code::LogNotFound => (Kind::Log, "no log '"),
+        Code::FunctionNotFound => (Kind::Function, "no function '"),
+        _ => return error,
+    };
+    let given = error.detail().strip_prefix(begins).and_then(|rest| rest.strip_suffix('\''));
+    let (Some(given), Ok(catalog)) = (given, namespace.journal().catalog()) else { return error };
+    // Longer names take long to compare.
+    if given.len() > NAME_MAX_BYTES {
+        return error;
+    }
+    let names: Vec<&str> = match kind {
+        Kind::Log => {
+            catalog.logs().map(|log| &**log.name()).filter(|name| !name.starts_with('_')).take(NAMES_MAX).collect()
+        }
+        _ => catalog.functions().map(|function| &**function.name()).take(NAMES_MAX).collect(),
+    };
+    let near = |name: &&str| name.len().abs_diff(given.len()) <= given.len() / 3 + 1 && sees(kind, name);
+    let hint = suggestion(given, names.into_iter().filter(near));
+    if hint.is_empty() { error } else { error.code().error(format!("{}{hint}", error.detail())) }
+}
+
 impl Access {
+    /// The same error, with a hint that tells the caller no name that lists do not show it.
+    pub(super) fn hinted(&self, error: Error) -> Error {
+        hinted(error, self.namespace(), |kind, name| match kind {
+            Kind::Log => self.sees(name),
+            _ => self.caller.chain().is_none() || self.may(Right::Observe, Resource::function(name)),
+        })
+    }
+
+    /// The same for a topic that is not found.
+    #[must_use]
+    pub fn hinted_topic(&self, error: Error) -> Error {
+        let given = error.detail().strip_prefix("no topic '").and_then(|rest| rest.strip_suffix('\''));
+        let (Code::TopicNotFound, Some(given), Some(cluster)) = (error.code(), given, self.served.cluster()) else {
+            return error;
+        };
+        // Only those who may list topics are told of one.
+        if given.len() > NAME_MAX_BYTES || !self.sees_all() {
+            return error;
+        }
+        let topics = cluster.topics("", TOPICS_MAX);
+        let hint = suggestion(given, topics.iter().map(|topic| &*topic.topic));
+        if hint.is_empty() { error } else { error.code().error(format!("{}{hint}", error.detail())) }
+    }
+
     /// Whether lists show the caller the namespace as a whole.
     pub fn sees_all(&self) -> bool {
         self.may(Right::Observe, Resource::NAMESPACE)
@@ -108,6 +166,65 @@ impl Access {
             authority.issue(&Rules { once: false, not_after: None, not_before: None, keys, ids, ..link.rules.clone() })
         };
         self.free(redeem(), Free::Capability)
+    }
+
+    /// An error unless the caller is the user who runs the host, who needs no capability.
+    pub fn is_owner(&self) -> Result<()> {
+        match self.caller.chain() {
+            None => Ok(()),
+            Some(_) => {
+                let detail = "only the user who runs the host issues capabilities; others derive them from their own";
+                Err(Code::CapabilityDenied.error(detail))
+            }
+        }
+    }
+
+    /// The capabilities that were issued.
+    pub fn capabilities(&self) -> Gated<CapabilitiesDoc> {
+        self.inspect_with(Right::Grant, Resource::NAMESPACE, issued)
+    }
+
+    /// Issues a capability: only for the owner, because one that a holder issued would outlive the holder's own.
+    pub fn issue(&self, rules: &Rules) -> Gated<Token> {
+        let issue = || {
+            self.is_owner()?;
+            let token = Authority::ensure(self.namespace().dir())?.issue(rules)?;
+            let label = rules.label.as_deref().map(String::from_utf8_lossy);
+            let line = Audited::by_owner(Act::Issue).of(&rules.ids);
+            audit(self.namespace(), &label.map_or(line.clone(), |label| line.about(label)))?;
+            Ok(token)
+        };
+        self.free(issue(), Free::Capability)
+    }
+
+    /// Revokes capabilities by their ids; returns how many were not revoked before.
+    pub fn revoke_capabilities(&self, ids: &[TokenId]) -> Gated<usize> {
+        let revoke = || {
+            self.check(Right::Grant, Resource::NAMESPACE)?;
+            let line = Audited::by(Act::Revoke, self.caller.principal().to_string()).of(ids);
+            let new = revoke_as(self.namespace(), ids, None, line)?;
+            let shown = Shows::Report(self.namespace().journal().tail());
+            Ok(self.served.gate().hold(Site::Inspect, new, shown, None))
+        };
+        self.out(revoke(), None)
+    }
+
+    /// Issues a capability with all rights that ends after this time, to a page of the owner's.
+    pub fn issue_session(&self, time: Duration) -> Gated<Token> {
+        let end = u32::try_from(time.as_secs()).ok().and_then(|seconds| now_s().checked_add(seconds));
+        let rules = || {
+            Ok(Rules {
+                grants: vec![Grant::namespace(Rights::ALL)],
+                not_after: Some(end.unwrap_or(u32::MAX)),
+                ids: vec![TokenId(random_id()?)],
+                label: Some(b"dashboard"[..].into()),
+                ..Rules::default()
+            })
+        };
+        match rules() {
+            Ok(rules) => self.issue(&rules),
+            Err(error) => self.refuse(error, None),
+        }
     }
 
     /// Whether the caller has this right.
@@ -172,6 +289,12 @@ impl Access {
         self.caller.chain().is_none()
             || self.may(Right::Observe, Resource::NAMESPACE)
             || SHOWS.into_iter().any(|right| self.may(right, Resource::log(log)))
+    }
+
+    /// Whether lists show the caller anything: the namespace, or one of its logs.
+    pub fn sees_some(&self) -> bool {
+        let of_logs = || self.namespace().logs().is_ok_and(|logs| logs.iter().any(|log| self.sees(&log.name)));
+        self.sees_all() || of_logs()
     }
 
     /// Whether the caller may do everything in the namespace.

@@ -1,11 +1,12 @@
 //! Changes of functions, relays and logs, for callers with the rights to them.
 
-use super::{Access, topics::source_of};
+use super::{Access, topics::source_of, watch::End};
 use crate::{
-    AppendOptions, Backfilled, Gated, Receipt, Shows, Site, Stretch,
+    AppendOptions, Backfilled, Gated, Receipt, RunView, Shows, Site, Stretch,
     audit::{Act, Audited, audit},
     cluster::Cluster,
     functions,
+    invoke::{INVOKE_HISTORY, log_to_invoke, no_run},
     links::{Links, RelayOptions},
     manage::{
         BACKFILL_PART, BackfilledDoc, Managed, Order, PassedOver, RETRIED_LISTED_MAX, RetriedAllDoc, RetriedDoc,
@@ -19,9 +20,6 @@ use millrace_security::{
 };
 use millrace_wire::{Address, Code, Error, EventId, LogName, Name, Result, protocol::InvokeFunction};
 use std::{sync::Arc, time::Duration};
-
-/// History of the log that records for a function without a log are appended to.
-const INVOKE_HISTORY: u64 = 1000;
 
 impl From<&Retried> for RetriedDoc {
     fn from(retried: &Retried) -> Self {
@@ -43,7 +41,8 @@ impl Access {
     pub fn invoke_function(&self, invoke: &InvokeFunction<'_>, options: AppendOptions<'_>) -> Gated<(String, Receipt)> {
         let invoked = || {
             self.check(Right::Run, Resource::function(invoke.function))?;
-            let (log, is_bound) = self.log_to_invoke(invoke.function, invoke.log)?;
+            let definition = self.definition_of(&invoke.function.parse()?)?;
+            let (log, is_bound) = log_to_invoke(invoke.function, &definition.spec.on, invoke.log)?;
             self.check_append(&log, invoke.data.len(), None)?;
             self.check_outboxes([&*log].into_iter())?;
             if self.namespace().log(&log).is_err() && invoke.log.is_none() {
@@ -61,21 +60,25 @@ impl Access {
         self.out(invoked(), invoke.durability)
     }
 
-    /// The log that is appended to, and whether the function is bound to it.
-    fn log_to_invoke(&self, function: &str, log: Option<&str>) -> Result<(String, bool)> {
-        let definition = self.definition_of(&function.parse()?)?;
-        let on = &definition.spec.on;
-        match (log, on.as_slice()) {
-            (Some(log), on) => Ok((log.to_owned(), on.iter().any(|bound| **bound == *log))),
-            (None, [log]) => Ok((log.to_string(), true)),
-            (None, []) => Ok((format!("invoke/{function}"), false)),
-            (None, several) => {
-                let several: Vec<&str> = several.iter().map(|log| &**log).collect();
-                let reported =
-                    format!("function '{function}' is bound to several logs: {}; choose one", several.join(", "));
-                Err(Code::ValueInvalid.error(reported))
-            }
-        }
+    /// The run of a function that a record started, and what waits for its end. Only the host uses it; the caller gets what
+    /// [`Access::invoked_run`] reads.
+    pub fn invoked(&self, function: &str, record: EventId) -> Result<(EventId, End)> {
+        self.still_runs(function)?;
+        let run = self.namespace().run_of(record, function)?.ok_or_else(|| no_run(function))?;
+        let catalog = self.namespace().journal().catalog()?;
+        let function = catalog.function(function).ok_or_else(|| no_function(function))?;
+        Ok((run.id, self.served.inner.watch.end(function.clone(), run.number)))
+    }
+
+    /// The run of a function that the caller has invoked, as it is now.
+    pub fn invoked_run(&self, function: &str, run: EventId) -> Gated<RunView> {
+        self.inspect_if(|| self.still_runs(function), |namespace| namespace.run(run))
+    }
+
+    /// Whether the caller may still run a function that it has invoked. The rate of its capability has counted the request.
+    fn still_runs(&self, function: &str) -> Result<()> {
+        let on = Resource::function(function);
+        if self.may(Right::Run, on) { Ok(()) } else { self.check(Right::Run, on) }
     }
 
     pub(super) fn definition_of(&self, function: &Name) -> Result<Arc<Definition>> {

@@ -23,13 +23,15 @@ use crate::{
     AppendOptions, Free, Gate, Gated, Isolation, Namespace, Objects, Receipt, Record, Shows, Site,
     cluster::Cluster,
     links::{Accepted, Inbound, Inbox, Links},
-    repairs::{Ask, Reported},
+    repairs::{Ask, Plans, Reported},
     secrets::LiveKeys,
 };
 use blocked::{Blocked, Monitor};
 use checks::Buckets;
+pub use checks::hinted;
 use denials::Denials;
 use limits::Limits;
+use millrace_documents::PlanDoc;
 use millrace_journal::{Durability, Log};
 use millrace_security::token::{Caller, Resource, Right};
 use millrace_wire::{
@@ -59,6 +61,7 @@ struct Inner {
     keys: Arc<LiveKeys>,
     rates: Buckets,
     objects: Option<Objects>,
+    plans: Plans,
     cluster: OnceLock<Arc<Cluster>>,
     isolation: OnceLock<Arc<Isolation>>,
 }
@@ -82,8 +85,21 @@ impl Served {
         let watch = Arc::new(watch);
         let (keys, rates) = (Arc::new(LiveKeys::new(namespace.clone())?), Buckets::default());
         let (cluster, isolation) = (OnceLock::new(), OnceLock::new());
-        let inner =
-            Inner { name, namespace, watch, monitor, submissions, denials, keys, rates, objects, cluster, isolation };
+        let plans = Plans::default();
+        let inner = Inner {
+            name,
+            namespace,
+            watch,
+            monitor,
+            submissions,
+            denials,
+            keys,
+            rates,
+            objects,
+            plans,
+            cluster,
+            isolation,
+        };
         Ok(Served { inner: Arc::new(inner) })
     }
 
@@ -150,7 +166,7 @@ impl Access {
 
     /// Passes a result through the gate: a success has its own position to wait for.
     fn out<T>(&self, result: Result<Gated<T>>, durability: Option<Durability>) -> Gated<T> {
-        result.unwrap_or_else(|error| self.refuse(error, durability))
+        result.unwrap_or_else(|error| self.refuse(self.hinted(error), durability))
     }
 
     /// An error, which waits at the gate like other errors of this namespace.
@@ -279,11 +295,29 @@ impl Access {
         self.out(cursor(), durability)
     }
 
+    /// The number of the first record at or behind a moment; one behind the newest if there is none.
+    pub fn seqno_at(&self, log: &Log, at: Hlc, durability: Option<Durability>) -> Gated<u64> {
+        let found = || {
+            self.check(Right::Read, Resource::log(log.name()))?;
+            let seqno = crate::series::seqno_at(self.namespace(), log, at)?;
+            let shown = Shows::Report(self.namespace().journal().tail());
+            Ok(self.served.gate().hold(Site::Cursor, seqno, shown, durability))
+        };
+        self.out(found(), durability)
+    }
+
     /// Executes a request about repairs. A repair requires the right `repair` on each log that it changes; an amendment requires the right
     /// to append to its log, which must be amendable, and the right to delete if it makes a record void.
     pub fn ask_repair(&self, ask: Ask) -> Gated<Reported> {
         let asked = || {
             let namespace = self.namespace();
+            if ask.is_plan() {
+                // It names functions and logs of the whole namespace.
+                self.check(Right::Observe, Resource::NAMESPACE)?;
+            }
+            if let Ask::CancelPlan(plan) = &ask {
+                self.check(Right::Repair, Resource::log(&self.served.inner.plans.log(*plan)?))?;
+            }
             if let Some((log, bytes)) = ask.amended() {
                 self.check_append(log, bytes, None)?;
                 // A record that becomes void is gone for its readers, like one that was trimmed.
@@ -313,10 +347,25 @@ impl Access {
                     }
                 }
             }
-            let reported = ask.ask(namespace)?;
+            let plans = &self.served.inner.plans;
+            let reported = match ask {
+                Ask::Plan(request) => Reported::Plan(Box::new(plans.start(namespace, request)?)),
+                Ask::CancelPlan(plan) => Reported::Plan(Box::new(plans.cancel(plan)?)),
+                ask => ask.ask(namespace)?,
+            };
             Ok(self.served.gate().hold(Site::Inspect, reported, Shows::Report(namespace.journal().tail()), None))
         };
         self.out(asked(), None)
+    }
+
+    /// The plans of repairs that the host has made or makes, without what they found.
+    pub fn plans(&self) -> Vec<PlanDoc> {
+        self.served.inner.plans.list()
+    }
+
+    /// One of them as a whole.
+    pub fn plan(&self, number: u64) -> Result<PlanDoc> {
+        self.served.inner.plans.show(number)
     }
 
     /// Whether the caller may change the repair that is named. A caller without the rights to it gets the same answer whether or not there

@@ -3,7 +3,7 @@
 //! Commits of this process notify it ([`Journal::on_commit`]); one thread sleeps in the kernel for commits of other processes.
 
 use super::blocked::Monitor;
-use millrace_journal::{Journal, Log};
+use millrace_journal::{Function, Journal, Log};
 use std::{
     collections::{HashMap, hash_map::Entry},
     future::Future,
@@ -38,6 +38,8 @@ struct Shared {
     also: Box<dyn Fn() + Send + Sync>,
     /// By the log's id.
     waiting: Mutex<HashMap<u32, Group>>,
+    /// The runs whose end is waited for, by the waiter's number.
+    runs: Mutex<HashMap<u64, (Function, u64, Waker)>>,
     any: Arc<AtomicBool>,
     /// Whether commits of this process notify this watcher.
     is_told: bool,
@@ -67,7 +69,16 @@ impl Watch {
             };
             // If several watch one journal, the first is notified; the others sleep in the kernel for all commits.
             let is_told = journal.on_commit(Box::new(reported));
-            Shared { journal, monitor, also, waiting: Mutex::default(), any, is_told, stopped: AtomicBool::new(false) }
+            Shared {
+                journal,
+                monitor,
+                also,
+                waiting: Mutex::default(),
+                runs: Mutex::default(),
+                any,
+                is_told,
+                stopped: AtomicBool::new(false),
+            }
         });
         let of_thread = shared.clone();
         let builder = thread::Builder::new().name("millrace-watch".into());
@@ -78,6 +89,11 @@ impl Watch {
     /// Resolves once the newest record of `log` is above `seen`, or the log is removed.
     pub fn growth(self: &Arc<Self>, log: Log, seen: u64) -> Growth {
         Growth { watch: self.clone(), number: self.next.fetch_add(1, Ordering::Relaxed), log, seen }
+    }
+
+    /// Resolves once the run of `function` with this number has ended. It may not resolve if the function is removed.
+    pub fn end(self: &Arc<Self>, function: Function, run: u64) -> End {
+        End { watch: self.clone(), number: self.next.fetch_add(1, Ordering::Relaxed), function, run }
     }
 }
 
@@ -143,13 +159,25 @@ impl Shared {
             }
             !group.waiting.is_empty()
         });
-        self.any.store(!waiting.is_empty(), Ordering::Release);
-        drop(waiting);
+        let mut runs = self.runs();
+        runs.retain(|_, (function, run, waker)| {
+            let over = has_ended(function, *run);
+            if over {
+                woken.push(waker.clone());
+            }
+            !over
+        });
+        self.any.store(!waiting.is_empty() || !runs.is_empty(), Ordering::Release);
+        drop((waiting, runs));
         woken.into_iter().for_each(Waker::wake);
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<u32, Group>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn runs(&self) -> MutexGuard<'_, HashMap<u64, (Function, u64, Waker)>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -195,5 +223,44 @@ impl Drop for Growth {
                 group.remove();
             }
         }
+    }
+}
+
+fn has_ended(function: &Function, run: u64) -> bool {
+    function.run(run).is_none_or(|item| item.closed != 0)
+}
+
+/// A waiter for a run to end.
+pub struct End {
+    watch: Arc<Watch>,
+    number: u64,
+    function: Function,
+    run: u64,
+}
+
+impl Future for End {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if has_ended(&self.function, self.run) {
+            return Poll::Ready(());
+        }
+        let shared = &self.watch.shared;
+        let mut runs = shared.runs();
+        runs.insert(self.number, (self.function.clone(), self.run, context.waker().clone()));
+        let first = !shared.any.swap(true, Ordering::AcqRel);
+        drop(runs);
+        if first && let Some(thread) = &self.watch.thread {
+            thread.thread().unpark();
+        }
+        // It may have ended just before this waiter was added.
+        fence(Ordering::SeqCst);
+        if has_ended(&self.function, self.run) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.watch.shared.runs().remove(&self.number);
     }
 }

@@ -16,10 +16,12 @@ use crate::{
     Namespace,
     cluster::{Cluster, Ring},
 };
-use millrace_dispatch::{Asked, Environment, HostCalls, Later, METHOD_WORKERS_MAX, MethodWorker, MethodWorkers, Step};
+use millrace_dispatch::{
+    Asked, Environment, Later, METHOD_WORKERS_MAX, MethodWorker, MethodWorkers, ObjectCalls, Step, StepCalls, StepWork,
+};
 use millrace_entities::{Finished, Job, SESSION_BYTES, Session, value};
 use millrace_namespace::tasks;
-use millrace_wire::{Code, Error, EventId, Result, protocol::Fence};
+use millrace_wire::{Code, EventId, Result, protocol::Fence};
 use sha2::{Digest, Sha256};
 use std::{
     cell::Cell,
@@ -40,12 +42,6 @@ const LOADING: Duration = Duration::from_secs(60);
 const LEASE_MS: u64 = 24 * 3_600_000;
 /// That of a step of an object that other hosts have, too, if its host is lost: by then another one has begun with the step.
 const GROUP_LEASE_MS: u64 = 60_000;
-
-/// The log in which a worker's handler sees a step.
-const STEPS: &str = "_steps/";
-/// The names of a step's requests and results, which are no names of logs.
-const FIELDS: &str = "_step/fields";
-const RESULT: &str = "_step/result";
 
 // How a worker reports the outcome of a step.
 const RETURNED: i64 = 0;
@@ -449,15 +445,11 @@ fn run(
 ) -> Result<Finished> {
     let method_workers = inner.method_workers.get().ok_or_else(super::none_here)?;
     let extra = Cell::new(Duration::ZERO);
-    let mut calls = StepCalls { inner, pool, job, session, cluster, extra: &extra, result: None, reentry: None };
+    let mut calls = CallsOfStep { inner, pool, job, session, cluster, extra: &extra, reentry: None };
     let id = EventId::from_bits(u128::from_le_bytes(session));
     let within = Duration::from_millis(job.timeout_ms) + GRACE;
-    let log = format!("{STEPS}{pool}");
-    let step = Step { pool, log: &log, id, request: &job.request, within, extra: &extra };
-    method_workers.run(worker, &step, &mut calls, &|| inner.state().closed)?;
-    let result =
-        calls.result.take().ok_or_else(|| Code::WorkerProtocol.error("the worker returned no result of the step"))?;
-    finished_of(&result)
+    let step = Step { work: StepWork { pool, id, request: &job.request }, within, extra: &extra };
+    finished_of(&method_workers.run(worker, &step, &mut calls, &|| inner.state().closed)?)
 }
 
 /// The result of a worker: the outcome, the value or the exception, and the changed fields.
@@ -478,7 +470,7 @@ fn finished_of(result: &[u8]) -> Result<Finished> {
 }
 
 /// The requests of a step to its host.
-struct StepCalls<'a> {
+struct CallsOfStep<'a> {
     inner: &'a Arc<Inner>,
     pool: &'a str,
     job: &'a Job,
@@ -487,12 +479,11 @@ struct StepCalls<'a> {
     cluster: Option<&'a Cluster>,
     /// How much longer than its method the step may take.
     extra: &'a Cell<Duration>,
-    result: Option<Vec<u8>>,
     /// The calls that run within the step.
     reentry: Option<Arc<Reentry>>,
 }
 
-impl StepCalls<'_> {
+impl CallsOfStep<'_> {
     /// From now on, calls can run within the step: it calls an object, which may call its object.
     fn open(&mut self) -> Result<()> {
         if self.reentry.is_none() && self.cluster.is_none() {
@@ -506,7 +497,7 @@ impl StepCalls<'_> {
     }
 }
 
-impl Drop for StepCalls<'_> {
+impl Drop for CallsOfStep<'_> {
     fn drop(&mut self) {
         let Some(reentry) = &self.reentry else { return };
         if let Some(step) = self.inner.state().class_pools.steps.get_mut(&self.session) {
@@ -516,60 +507,35 @@ impl Drop for StepCalls<'_> {
     }
 }
 
-fn not_here(what: &str) -> Error {
-    Code::RightMissing.error(format!("a method of a shared object {what}"))
-}
-
-impl HostCalls for StepCalls<'_> {
-    fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
-        if log != RESULT {
-            return Err(not_here("appends to no log"));
+impl StepCalls for CallsOfStep<'_> {
+    fn fields(&mut self) -> Result<Vec<u8>> {
+        let (key, incarnation) = (&self.job.key, self.job.incarnation);
+        match self.cluster {
+            Some(cluster) => cluster.fields(key, incarnation),
+            None => self.inner.state().space.fields(key, incarnation),
         }
-        self.result = Some(payload.to_vec());
-        Ok(None)
     }
 
-    fn get(&mut self, log: &str, seqno: u64) -> Result<Vec<u8>> {
-        if let Some(cluster) = self.cluster.filter(|_| log == FIELDS) {
-            return cluster.fields(&self.job.key, self.job.incarnation);
-        }
-        if log == FIELDS {
-            return self.inner.state().space.fields(&self.job.key, self.job.incarnation);
-        }
-        if log != tasks::bodies(self.pool) {
-            return Err(not_here("reads no log"));
-        }
+    fn class(&mut self, number: u64) -> Result<Vec<u8>> {
         // The worker loads the class, with the modules that it needs.
         self.extra.set(LOADING);
-        if let Some(cluster) = self.cluster {
-            return cluster.class(self.pool, seqno);
+        match self.cluster {
+            Some(cluster) => cluster.class(self.pool, number),
+            None => Ok(self.inner.namespace.get(&tasks::bodies(self.pool), number)?.payload),
         }
-        Ok(self.inner.namespace.get(log, seqno)?.payload)
     }
+}
 
-    fn latest(&mut self, _: &str) -> Result<u64> {
-        Err(not_here("reads no log"))
-    }
-
-    fn now_ns(&mut self) -> u64 {
-        let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
-        since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    fn random(&mut self, bytes: &mut [u8]) {
-        // Linux refuses this only before 3.17, which has no futexes that we need either.
-        getrandom::fill(bytes).expect("the operating system has a random source");
-    }
-
-    fn reenter(&mut self) -> Option<(u64, Vec<u8>)> {
+impl ObjectCalls for CallsOfStep<'_> {
+    fn callback(&mut self) -> Option<(u32, Vec<u8>)> {
         self.reentry.as_ref()?.next()
     }
 
-    fn reenters(&self) -> Option<BorrowedFd<'_>> {
+    fn callbacks(&self) -> Option<BorrowedFd<'_>> {
         self.reentry.as_ref().map(|reentry| reentry.fd())
     }
 
-    fn reentered(&mut self, number: u64, answer: &[u8]) {
+    fn called_back(&mut self, number: u32, answer: &[u8]) {
         self.reentry.iter().for_each(|reentry| reentry.answer(number, answer));
     }
 

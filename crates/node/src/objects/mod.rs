@@ -16,6 +16,7 @@ mod writer;
 use crate::{
     Gate, Gated, Namespace, Shows, Site,
     cluster::{Cluster, Ring},
+    slot::Slot,
 };
 use class_pool::ClassPools;
 use millrace_dispatch::{Environment, MethodWorkers};
@@ -84,32 +85,6 @@ struct State {
     closed: bool,
 }
 
-/// Where a waiter finds its answer.
-#[derive(Default)]
-pub(crate) struct Slot {
-    found: Mutex<Found>,
-}
-
-#[derive(Default)]
-struct Found {
-    /// The answer, and the position that is safe before it leaves.
-    answer: Option<Result<(Called, Position)>>,
-    waker: Option<Waker>,
-}
-
-impl Slot {
-    fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Has an answer; whom to wake once the lock over the objects is free.
-    pub(crate) fn give(&self, answer: Result<(Called, Position)>) -> Option<Waker> {
-        let mut found = self.found();
-        found.answer = Some(answer);
-        found.waker.take()
-    }
-}
-
 /// An answer that is still to come. Its session does not end meanwhile.
 pub struct Waiting {
     /// The objects to which the session belongs; `None` for a session of replicated objects, whose waiters the group checks itself.
@@ -122,15 +97,11 @@ pub struct Waiting {
 impl Waiting {
     /// The answer, if it exists.
     pub fn take(&self) -> Option<Result<(Called, Position)>> {
-        self.slot.found().answer.take()
+        self.slot.take()
     }
 
     fn wake(&self, waker: &Waker) {
-        let mut found = self.slot.found();
-        if found.answer.is_some() {
-            waker.wake_by_ref();
-        }
-        found.waker = Some(waker.clone());
+        self.slot.wake(waker);
     }
 }
 
@@ -138,14 +109,7 @@ impl Future for Waiting {
     type Output = Result<(Called, Position)>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut found = self.slot.found();
-        match found.answer.take() {
-            Some(answer) => Poll::Ready(answer),
-            None => {
-                found.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
+        self.slot.take_or_wake(context.waker()).map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -283,9 +247,7 @@ impl Objects {
             self.inner.post_steps(&mut state);
             let theirs: Vec<_> = state.waiting.extract_if(|(of, _), _| *of == session).collect();
             for slot in theirs.into_iter().flat_map(|(_, slots)| slots) {
-                let mut found = slot.found();
-                found.answer = Some(Err(Code::SessionExpired.error("the session was ended")));
-                wakers.extend(found.waker.take());
+                wakers.extend(slot.give(Err(Code::SessionExpired.error("the session was ended"))));
             }
             drop(state);
             wakers.into_iter().for_each(Waker::wake);

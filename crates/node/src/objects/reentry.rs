@@ -32,11 +32,11 @@ pub(super) struct Reentry {
 #[derive(Default)]
 struct Calls {
     /// The number of the last one.
-    last: u64,
+    last: u32,
     /// Those that the worker has not got.
-    unsent: VecDeque<(u64, Vec<u8>)>,
+    unsent: VecDeque<(u32, Vec<u8>)>,
     /// Those that have no answer.
-    waiting: HashMap<u64, Arc<Answer>>,
+    waiting: HashMap<u32, Arc<Answer>>,
 }
 
 /// The answer of one call.
@@ -83,7 +83,7 @@ impl Reentry {
     }
 
     /// The next call for the worker.
-    pub fn next(&self) -> Option<(u64, Vec<u8>)> {
+    pub fn next(&self) -> Option<(u32, Vec<u8>)> {
         let mut calls = locked(&self.calls);
         if calls.unsent.is_empty() {
             self.ready.clear();
@@ -92,7 +92,7 @@ impl Reentry {
     }
 
     /// The worker has run a call.
-    pub fn answer(&self, number: u64, answer: &[u8]) {
+    pub fn answer(&self, number: u32, answer: &[u8]) {
         let waiting = locked(&self.calls).waiting.remove(&number);
         waiting.into_iter().for_each(|call| {
             call.give(Ok(encode(Called::Now(self.incarnation, Ok(answer.into())))));

@@ -8,8 +8,9 @@
 //! that step has the durability of the namespace. Once the log is twice as long as the objects, the thread writes a snapshot between other
 //! steps, and trims everything before the snapshot.
 
-use super::{Inner, Slot, State};
+use super::{Inner, State};
 use crate::Namespace;
+use crate::slot::Slot;
 use millrace_entities::{Called, Cursor, Space};
 use millrace_journal::{Log, Position};
 use millrace_namespace::names;

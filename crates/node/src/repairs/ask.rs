@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{Isolation, Namespace, Runtime};
 use millrace_dispatch::functions;
+use millrace_documents::PlanDoc;
 use millrace_namespace::{Definition, no_function};
 use millrace_wire::{Code, JsonBytes, JsonBytesRead, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,16 @@ enum AskDoc {
         across: Vec<String>,
         #[serde(default)]
         run_external: Vec<Name>,
+    },
+    /// To say what opening it would change.
+    Plan {
+        log: LogName,
+        corrections: Vec<CorrectionDoc>,
+        #[serde(default)]
+        run_external: Vec<Name>,
+    },
+    CancelPlan {
+        plan: u64,
     },
     Part(PartAsk),
     Amend {
@@ -98,6 +109,10 @@ pub struct NewCode {
 pub enum Ask {
     /// To open a repair and replay what depends on it.
     Open(Request),
+    /// To find out what opening it would change.
+    Plan(Request),
+    /// Not to find it out after all.
+    CancelPlan(u64),
     /// Opens a repair that replaces a function's code. Only for callers with the namespace's files, because a host accepts no code for a repair.
     Code(NewCode),
     /// A request of the initiator of a repair to a participant.
@@ -135,6 +150,19 @@ impl Ask {
                 let corrections = corrections.into_iter().map(correction).collect::<Result<_>>()?;
                 Ask::Open(Request { log, corrections, reason, accept_unknown, append_new, across, run_external })
             }
+            AskDoc::Plan { log, corrections, run_external } => {
+                let corrections = corrections.into_iter().map(correction).collect::<Result<_>>()?;
+                Ask::Plan(Request {
+                    log,
+                    corrections,
+                    reason: String::new(),
+                    accept_unknown: true,
+                    append_new: false,
+                    across: Vec::new(),
+                    run_external,
+                })
+            }
+            AskDoc::CancelPlan { plan } => Ask::CancelPlan(plan),
             AskDoc::Part(asked) => Ask::Part(Box::new(asked)),
             AskDoc::Amend { log, corrections } => {
                 let corrections = corrections.into_iter().map(correction).collect::<Result<_>>()?;
@@ -170,6 +198,11 @@ impl Ask {
                 let corrections: Vec<Value> = amendments.corrections.iter().map(correction).collect();
                 json!({ "do": "amend", "log": &*amendments.log, "corrections": corrections })
             }
+            Ask::Plan(Request { log, corrections, run_external, .. }) => {
+                let corrections: Vec<Value> = corrections.iter().map(correction).collect();
+                json!({ "do": "plan", "log": &**log, "corrections": corrections, "run_external": run_external })
+            }
+            Ask::CancelPlan(plan) => json!({ "do": "cancel-plan", "plan": plan }),
             Ask::Part(asked) => {
                 let mut asked = serde_json::to_value(asked).expect("names, numbers and text always make JSON");
                 asked["do"] = "part".into();
@@ -192,7 +225,7 @@ impl Ask {
     /// The repair that it names; none if it opens one, or amends.
     pub fn number(&self) -> Option<u64> {
         match self {
-            Ask::Open(_) | Ask::Amend(_) | Ask::Code(_) | Ask::Part(_) => None,
+            Ask::Open(_) | Ask::Amend(_) | Ask::Code(_) | Ask::Part(_) | Ask::Plan(_) | Ask::CancelPlan(_) => None,
             Ask::Run(repair) | Ask::Apply(repair) | Ask::Rollback(repair, _) => Some(*repair),
             Ask::Abandon(repair) | Ask::Close(repair) => Some(*repair),
         }
@@ -210,13 +243,13 @@ impl Ask {
     /// Functions that it replays, or has replayed, although they may have effects outside.
     pub fn run_external(&self, namespace: &Namespace) -> Result<Vec<Name>> {
         Ok(match self {
-            Ask::Open(request) => request.run_external.clone(),
+            Ask::Open(request) | Ask::Plan(request) => request.run_external.clone(),
             Ask::Code(code) => code.run_external.clone(),
             Ask::Part(asked) => match &asked.ask {
                 Step::Join { run_external, .. } => run_external.clone(),
                 _ => Vec::new(),
             },
-            Ask::Amend(_) => Vec::new(),
+            Ask::Amend(_) | Ask::CancelPlan(_) => Vec::new(),
             _ => repair(namespace, self.number().unwrap_or(0))?.run_external,
         })
     }
@@ -241,8 +274,8 @@ impl Ask {
     /// The log that is corrected, if that is one: it is found without reading the journal.
     pub fn corrected(&self, namespace: &Namespace) -> Result<Option<LogName>> {
         match self {
-            Ask::Open(request) => Ok(Some(request.log.clone())),
-            Ask::Amend(_) | Ask::Code(_) | Ask::Part(_) => Ok(None),
+            Ask::Open(request) | Ask::Plan(request) => Ok(Some(request.log.clone())),
+            Ask::Amend(_) | Ask::Code(_) | Ask::Part(_) | Ask::CancelPlan(_) => Ok(None),
             _ => Ok(repair(namespace, self.number().unwrap_or(0))?.log),
         }
     }
@@ -250,7 +283,7 @@ impl Ask {
     /// The function whose code it changes, or would change.
     pub fn function(&self, namespace: &Namespace) -> Result<Option<Name>> {
         match self {
-            Ask::Open(_) | Ask::Amend(_) | Ask::Part(_) => Ok(None),
+            Ask::Open(_) | Ask::Amend(_) | Ask::Part(_) | Ask::Plan(_) | Ask::CancelPlan(_) => Ok(None),
             Ask::Code(code) => Ok(Some(code.function.clone())),
             _ => Ok(repair(namespace, self.number().unwrap_or(0))?.function),
         }
@@ -270,11 +303,19 @@ impl Ask {
         Ok(logs)
     }
 
+    /// Whether it is about a plan, which a host makes.
+    pub fn is_plan(&self) -> bool {
+        matches!(self, Ask::Plan(_) | Ask::CancelPlan(_))
+    }
+
     /// Makes the request. The answer is the state at that moment; the host acts on the request later.
     pub fn ask(self, namespace: &Namespace) -> Result<Reported> {
         let number = match self {
             Ask::Amend(amendments) => return amend(namespace, &amendments).map(Reported::Amended),
             Ask::Open(request) => open(namespace, request)?,
+            Ask::Plan(_) | Ask::CancelPlan(_) => {
+                return Err(Code::CorrectionInvalid.error("only a host makes plans; use `millrace repair plan` here"));
+            }
             Ask::Code(code) => replace(namespace, code)?,
             Ask::Part(asked) => return part(namespace, *asked).map(|part| Reported::Repair(Box::new(part))),
             Ask::Run(number) => ask_run(namespace, number).map(|()| number)?,
@@ -295,6 +336,8 @@ pub enum Reported {
     Repair(Box<Repair>),
     /// The amendments of the log that wait.
     Amended(Waiting),
+    /// The plan as it is.
+    Plan(Box<PlanDoc>),
 }
 
 /// Brings the new code of a function into the namespace, checks it, and opens the repair. Its number.

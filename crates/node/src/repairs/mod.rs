@@ -1,6 +1,7 @@
 //! Repairs: the host replays and applies requested repairs in a thread of its own; without a host, the caller does so.
 
 mod ask;
+mod plan;
 
 pub use ask::{Ask, NewCode, Page, Reported, is_moving, page};
 use millrace_dispatch::{Again, Environment, Isolation, dead_letter};
@@ -16,8 +17,9 @@ pub use millrace_repair::{
     repairs, sent_page, too_old, undo,
 };
 use millrace_repair::{Attempts, DeadLetter, Due, Runner, drive, outcomes, take_due};
-use millrace_runtime::{Completion, HostCalls, Invocation};
+use millrace_runtime::{Completion, Invocation, LogCalls};
 use millrace_wire::{Code, Result};
+pub(crate) use plan::Plans;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
@@ -44,7 +46,7 @@ impl Runner for Functions {
         &mut self,
         definition: &Arc<Definition>,
         invocation: Invocation<'_>,
-        calls: &mut dyn HostCalls,
+        calls: &mut dyn LogCalls,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Completion> {
         self.0.run(definition, invocation, calls, goes_on)

@@ -40,7 +40,7 @@ fn open(fixture: &Fixture, log: &str, corrections: &[(u64, Option<&str>)]) -> u6
 fn number(reported: Reported) -> u64 {
     match reported {
         Reported::Repair(repair) => repair.repair,
-        Reported::Amended(waiting) => panic!("{waiting:?} is no repair"),
+        other => panic!("{other:?} is no repair"),
     }
 }
 
@@ -534,7 +534,7 @@ fn amend(fixture: &Fixture, log: &str, corrections: &[(u64, Option<&str>)]) -> R
     let amendments = Amendments { log: log.parse().unwrap(), corrections };
     match Ask::Amend(amendments).ask(&fixture.namespace).map_err(|error| error.code())? {
         Reported::Amended(waiting) => Ok(waiting),
-        Reported::Repair(repair) => panic!("{repair:?} is no answer to an amendment"),
+        other => panic!("{other:?} is no answer to an amendment"),
     }
 }
 

@@ -13,7 +13,7 @@ use millrace_repair::{
     Amendments, Attempts, CodeRequest, Correction, DeadLetter, Due, NoPeers, Phase, Request, Runner, abandon, amend,
     ask_apply, declare_amendable, drive, open, open_code, repair, repairs, take_due, undo,
 };
-use millrace_runtime::{Completion, HostCalls, Invocation, Outcome};
+use millrace_runtime::{Completion, Invocation, LogCalls, Outcome};
 use millrace_wire::{Code, EventId, Name, Result};
 use model::{Corrections, Logs, Model, OtherCode, Seeds};
 use program::{Io, Program, Random, Step};
@@ -33,7 +33,7 @@ struct Programs<'a> {
     stop: &'a AtomicBool,
 }
 
-struct OfCalls<'a>(&'a mut dyn HostCalls, String);
+struct OfCalls<'a>(&'a mut dyn LogCalls, String);
 
 fn name(log: usize) -> String {
     format!("log/{log}")
@@ -66,7 +66,7 @@ impl Runner for Programs<'_> {
         &mut self,
         definition: &Arc<Definition>,
         of: Invocation<'_>,
-        calls: &mut dyn HostCalls,
+        calls: &mut dyn LogCalls,
         _: &dyn Fn() -> bool,
     ) -> Result<Completion> {
         let steps: Vec<Step> = serde_json::from_str(&definition.spec.env["STEPS"]).unwrap();

@@ -6,7 +6,7 @@ use millrace_journal::{Attempt, Catalog, End, Log, Outcome, Position, Reads, Run
 use millrace_namespace::{
     AppendOptions, CreateOptions, Definition, Durability, FunctionSpec, Namespace, Runtime, View,
     admission::{Publish, Room, Stage},
-    definition::LogScope,
+    definition::{LogScope, Rights},
     fence::{Used, Verdict},
     outbox::NewMessage,
     runs::pending::{RecordOf, pending},
@@ -399,7 +399,7 @@ struct Seen<'a> {
 
 impl Seen<'_> {
     fn extent(&mut self, at: usize) -> (Log, u64, u64) {
-        let log = self.view.log(&self.names[at]).unwrap();
+        let log = self.view.log(Rights::default().readable(&self.names[at], None).unwrap()).unwrap();
         let base = self.view.latest(&log).unwrap();
         let others = self.visible.iter().filter(|(run, of, _)| *of == at && *run < self.run).count() as u64;
         if others > 0 {

@@ -14,7 +14,7 @@ use millrace_namespace::{
 use millrace_repair::{
     Correction, NoPeers, PartAsk, PartOf, Phase, Repair, Request, Step, abandon, ask_apply, open, part, repair,
 };
-use millrace_runtime::HostCalls;
+use millrace_runtime::LogCalls;
 use millrace_wire::{Code, Result};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -23,7 +23,7 @@ use std::{
 };
 
 /// Appends a record of one byte twice, to its own log.
-fn double(_: &str, record: &[u8], calls: &mut dyn HostCalls) -> Result<()> {
+fn double(_: &str, record: &[u8], calls: &mut dyn LogCalls) -> Result<()> {
     if record.len() == 1 { calls.append("raw", &record.repeat(2)).map(drop) } else { Ok(()) }
 }
 
@@ -61,7 +61,7 @@ fn copy(namespace: &Namespace, from: &str, seqno: u64, to: &str) {
 }
 
 /// `keep` appends its record; `compare` does, too, and appends a second one if the copy of `keep`'s record differs.
-fn compared(name: &str, record: &[u8], calls: &mut dyn HostCalls) -> Result<()> {
+fn compared(name: &str, record: &[u8], calls: &mut dyn LogCalls) -> Result<()> {
     if name == "keep" {
         return calls.append("kept", record).map(drop);
     }
@@ -108,7 +108,7 @@ fn a_repair_is_not_applied_while_a_streamed_run_that_may_have_used_it_is_in_prog
     world.append("raw", "old");
     let _begun = world.begin_as(&function, true);
     let number = world.repair("raw", &[(1, "new")], &[]);
-    let mut nothing = |_: &str, _: &[u8], _: &mut dyn HostCalls| Ok(());
+    let mut nothing = |_: &str, _: &[u8], _: &mut dyn LogCalls| Ok(());
     world.work(&mut nothing, &mut || ());
     ask_apply(&world.namespace, number).unwrap();
     world.work(&mut nothing, &mut || ());
@@ -130,7 +130,7 @@ fn a_part_that_has_promised_to_switch_is_given_up_only_by_its_initiator() {
     let (reason, append_new, undo, with, run_external) = (String::new(), false, None, vec![own], Vec::new());
     let number = ask(Step::Join { reason, append_new, undo, undone: None, with, run_external }).unwrap().repair;
     let phase = || repair(namespace, number).unwrap().phase;
-    let mut nothing = |_: &str, _: &[u8], _: &mut dyn HostCalls| Ok(());
+    let mut nothing = |_: &str, _: &[u8], _: &mut dyn LogCalls| Ok(());
     ask(Step::Replay).unwrap();
     world.work(&mut nothing, &mut || ());
     assert_eq!(phase(), Phase::Ready);
@@ -208,7 +208,7 @@ impl Part {
 }
 
 /// Appends its record to `out`.
-fn keep(_: &str, record: &[u8], calls: &mut dyn HostCalls) -> Result<()> {
+fn keep(_: &str, record: &[u8], calls: &mut dyn LogCalls) -> Result<()> {
     calls.append("out", record).map(drop)
 }
 

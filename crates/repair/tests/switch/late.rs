@@ -6,7 +6,7 @@ use millrace_namespace::fence::Verdict;
 use millrace_repair::{
     NoPeers, NotRun, PartAsk, Peers, Phase, Repair, Step, ask_apply, outcomes, part, repair, repairs, sent_page, undo,
 };
-use millrace_runtime::HostCalls;
+use millrace_runtime::LogCalls;
 use millrace_wire::{Code, Result};
 use std::{
     cell::Cell,
@@ -25,7 +25,7 @@ pub const B_QUOTED: &str = "mr://b.test:7070/n/quoted";
 const C_IN: &str = "mr://c.test:7070/n/in";
 
 /// What all functions do, each in its namespace.
-pub fn does(name: &str, record: &[u8], calls: &mut dyn HostCalls) -> Result<()> {
+pub fn does(name: &str, record: &[u8], calls: &mut dyn LogCalls) -> Result<()> {
     match name {
         "send" => calls.append(B_IN, record).map(drop),
         "keep" => calls.append("out", record).map(drop),

@@ -7,13 +7,13 @@ mod world;
 
 use millrace_namespace::fence::Verdict;
 use millrace_repair::{NoPeers, Phase, Progress, abandon, ask_apply, repair};
-use millrace_runtime::HostCalls;
+use millrace_runtime::LogCalls;
 use millrace_wire::{Code, Result};
 use std::{cell::Cell, sync::atomic::AtomicBool, thread, time::Duration};
 use world::{Replays, World};
 
 /// Appends its record to `out`.
-fn echo(_: &str, record: &[u8], calls: &mut dyn HostCalls) -> Result<()> {
+fn echo(_: &str, record: &[u8], calls: &mut dyn LogCalls) -> Result<()> {
     calls.append("out", record).map(drop)
 }
 
@@ -37,7 +37,7 @@ fn a_run_that_ends_while_the_switch_waits_for_the_lock_is_replayed_before_it() {
 }
 
 /// Appends its record to the log behind its own.
-fn chain(name: &str, record: &[u8], calls: &mut dyn HostCalls) -> Result<()> {
+fn chain(name: &str, record: &[u8], calls: &mut dyn LogCalls) -> Result<()> {
     calls.append(if name == "first" { "middle" } else { "last" }, record).map(drop)
 }
 
@@ -109,7 +109,7 @@ fn a_repair_that_is_given_up_while_it_is_replayed_replays_no_further_run() {
     let corrections: Vec<(u64, &str)> = (1..=5).map(|seqno| (seqno, "new")).collect();
     let number = world.repair("raw", &corrections, &[]);
     let (runs, never) = (Cell::new(0), AtomicBool::new(false));
-    let mut does = |name: &str, record: &[u8], calls: &mut dyn HostCalls| {
+    let mut does = |name: &str, record: &[u8], calls: &mut dyn LogCalls| {
         runs.set(runs.get() + 1);
         if runs.get() == 2 {
             abandon(&world.namespace, number).unwrap();
@@ -130,7 +130,7 @@ fn a_replay_that_takes_long_says_how_far_it_is() {
     let world = echoed(3);
     let number = world.repair("raw", &[(1, "new"), (2, "new"), (3, "new")], &[]);
     let (runs, seen) = (Cell::new(0), Cell::new(None));
-    let mut does = |name: &str, record: &[u8], calls: &mut dyn HostCalls| {
+    let mut does = |name: &str, record: &[u8], calls: &mut dyn LogCalls| {
         runs.set(runs.get() + 1);
         match runs.get() {
             1 => thread::sleep(Duration::from_millis(2500)),

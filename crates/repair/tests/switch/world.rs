@@ -10,7 +10,7 @@ use millrace_namespace::{
     runs::pending::pending,
 };
 use millrace_repair::{Correction, DeadLetter, NoPeers, Peers, Request, Runner, drive, open};
-use millrace_runtime::{Completion, HostCalls, Invocation, Outcome};
+use millrace_runtime::{Completion, Invocation, LogCalls, Outcome};
 use millrace_wire::{Address, EventId, LogName, Result};
 use std::{
     sync::{Arc, atomic::AtomicBool, mpsc},
@@ -19,7 +19,7 @@ use std::{
 };
 
 /// What a function does, by its name.
-pub type Does<'a> = &'a mut dyn FnMut(&str, &[u8], &mut dyn HostCalls) -> Result<()>;
+pub type Does<'a> = &'a mut dyn FnMut(&str, &[u8], &mut dyn LogCalls) -> Result<()>;
 
 /// Replays runs.
 pub struct Replays<'a>(pub Does<'a>);
@@ -29,7 +29,7 @@ impl Runner for Replays<'_> {
         &mut self,
         of: &Arc<Definition>,
         record: Invocation<'_>,
-        calls: &mut dyn HostCalls,
+        calls: &mut dyn LogCalls,
         _: &dyn Fn() -> bool,
     ) -> Result<Completion> {
         (self.0)(&of.spec.name, record.payload, calls)?;

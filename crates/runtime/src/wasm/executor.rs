@@ -3,11 +3,14 @@
 use super::{
     engine::WasmFunction,
     host::State,
-    lend::lend,
+    lend::{Work, lend},
     slots::Slot,
     trap::{self, Exit},
 };
-use crate::{Call, Code, Completion, Error, Executor, Limits, Outcome, Progress, Rest, output::head};
+use crate::{
+    Code, Completion, Error, Executor, Limits, Outcome, Progress, Rest, Result, Run, StepCalls, StepWork, Stepper,
+    Watch, Watching, output::head, step::StepHost,
+};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -33,11 +36,11 @@ impl WasmExecutor {
         Self { function, limits }
     }
 
-    fn run_one(&self, call: &mut Call<'_>, progress: &mut dyn Progress) -> (Completion, Rest, Spent<'_>) {
+    fn run_one<'a>(&self, work: Work<'a>, watch: &'a mut dyn Watch) -> (Completion, Rest, Spent<'_>) {
         let slot = self.function.slots.take();
         let begun = Instant::now();
         let _ticking = self.function.ticker.running();
-        let (outcome, output, rest, store) = lend(call, progress, |lent| {
+        let (outcome, output, rest, store) = lend(work, watch, |lent| {
             let mut store = Store::new(&self.function.engine, State::new(lent, self.limits));
             store.limiter(|state| &mut state.memory);
             let timeout = self.limits.timeout;
@@ -95,12 +98,13 @@ impl WasmExecutor {
 }
 
 impl Executor for WasmExecutor {
-    fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
+    fn run(&mut self, batch: &mut [Run<'_>], progress: &mut dyn Progress) {
         let (mut rest, mut spent) = (Rest::Run, None::<Spent<'_>>);
-        for (i, call) in batch.iter_mut().enumerate() {
+        for (i, run) in batch.iter_mut().enumerate() {
             let completion = if rest == Rest::Run {
                 drop(spent.take()); // A thread must not keep one instance while it waits for another.
-                let (completion, then, instance) = self.run_one(call, progress);
+                let work = Work { invocation: run.invocation, host: run };
+                let (completion, then, instance) = self.run_one(work, &mut Watching(progress));
                 (rest, spent) = (then, Some(instance));
                 completion
             } else {
@@ -110,5 +114,14 @@ impl Executor for WasmExecutor {
         }
         progress.over();
         drop(spent);
+    }
+}
+
+impl Stepper for WasmExecutor {
+    fn step(&mut self, step: &StepWork<'_>, calls: &mut dyn StepCalls, watch: &mut dyn Watch) -> Result<Vec<u8>> {
+        let mut host = StepHost::new(calls);
+        let work = Work { invocation: step.invocation(), host: &mut host };
+        let outcome = self.run_one(work, watch).0.outcome;
+        host.end(outcome)
     }
 }

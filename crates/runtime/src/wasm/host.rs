@@ -4,15 +4,19 @@
 //! refuses returns the error's code as a negative number: -2105 for MR2105.
 
 use super::lend::Lent;
-use crate::{Code, Error, HostCalls, Invocation, Limits, Outcome, Rest, appends::Appends, output::Output};
+use crate::{
+    Code, Error, Invocation, Limits, LogCalls, Outcome, Rest, appends::Appends, output::Output, step::StepAnswers,
+};
 use std::{fmt::Write, ops::Range};
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter, Result};
 
 /// What `define` defines.
-pub(super) const OFFERED: [(&str, &str); 13] = [
+pub(super) const OFFERED: [(&str, &str); 16] = [
     ("millrace", "append"),
     ("millrace", "attempt"),
     ("millrace", "cause"),
+    ("millrace", "class_body"),
+    ("millrace", "fields"),
     ("millrace", "get"),
     ("millrace", "latest"),
     ("millrace", "log_name"),
@@ -21,6 +25,7 @@ pub(super) const OFFERED: [(&str, &str); 13] = [
     ("millrace", "publish"),
     ("millrace", "random"),
     ("millrace", "record"),
+    ("millrace", "result"),
     ("millrace", "secret"),
     ("millrace", "seqno"),
 ];
@@ -70,7 +75,7 @@ impl State {
 
     /// Called regularly during a run. An error if the run should end at once.
     pub(super) fn tick(&mut self) -> crate::Result<()> {
-        match crate::wake_if_due(self.lent.progress()) {
+        match crate::wake_if_due(self.lent.watch()) {
             Rest::Run => Ok(()),
             Rest::Leave => {
                 self.rest = Rest::Leave;
@@ -84,12 +89,12 @@ impl State {
         self.lent.invocation()
     }
 
-    pub(super) fn host(&mut self) -> &mut dyn HostCalls {
-        self.lent.host()
+    pub(super) fn logs(&mut self) -> &mut dyn LogCalls {
+        self.lent.logs()
     }
 
     fn append(&mut self, log: &str, payload: &[u8]) -> crate::Result<Option<u64>> {
-        self.appends.append(self.lent.host(), log, payload)
+        self.appends.append(self.lent.logs(), log, payload)
     }
 }
 
@@ -158,6 +163,7 @@ pub(super) fn define(linker: &mut Linker<State>) -> Result<()> {
     define_record(linker)?;
     define_calls(linker)?;
     define_secret(linker)?;
+    define_step(linker)?;
     linker.func_wrap("millrace", "print", |mut caller: Caller<'_, State>, at: u32, len: u32| -> Result<()> {
         let (memory, state) = memory(&mut caller)?;
         state.output.push(slice(memory, at, len)?);
@@ -197,7 +203,7 @@ fn define_record(linker: &mut Linker<State>) -> Result<()> {
     Ok(())
 }
 
-/// The imports that [`HostCalls`](crate::HostCalls) answers.
+/// The imports that [`LogCalls`](crate::LogCalls) answers.
 fn define_calls(linker: &mut Linker<State>) -> Result<()> {
     linker.func_wrap(
         "millrace",
@@ -225,7 +231,7 @@ fn define_calls(linker: &mut Linker<State>) -> Result<()> {
         |mut caller: Caller<'_, State>, log: u32, log_len: u32, seqno: i64, at: u32, cap: u32| -> Result<i64> {
             let (memory, state) = memory(&mut caller)?;
             let log = text(slice(memory, log, log_len)?)?;
-            match state.host().get(log, seqno.cast_unsigned()) {
+            match state.logs().get(log, seqno.cast_unsigned()) {
                 Ok(payload) => Ok(i64::from(copy_out(memory, at, cap, &payload)?)),
                 Err(error) => Ok(number(&error)),
             }
@@ -234,10 +240,24 @@ fn define_calls(linker: &mut Linker<State>) -> Result<()> {
     linker.func_wrap("millrace", "latest", |mut caller: Caller<'_, State>, log: u32, log_len: u32| -> Result<i64> {
         let (memory, state) = memory(&mut caller)?;
         let log = text(slice(memory, log, log_len)?)?;
-        Ok(state.host().latest(log).map_or_else(|error| number(&error), u64::cast_signed))
+        Ok(state.logs().latest(log).map_or_else(|error| number(&error), u64::cast_signed))
     })?;
+    linker.func_wrap(
+        "millrace",
+        "result",
+        |mut caller: Caller<'_, State>, kind: u32, at: u32, len: u32| -> Result<i32> {
+            let (memory, state) = memory(&mut caller)?;
+            let kind = u8::try_from(kind).unwrap_or(u8::MAX); // the host refuses kinds that it does not know
+            let result = slice(memory, at, len)?;
+            match state.lent.step() {
+                Some(step) => step.returned(result), // of no kind
+                None => state.logs().result(&[&[kind], result].concat()),
+            }
+            Ok(0)
+        },
+    )?;
     linker.func_wrap("millrace", "now", |mut caller: Caller<'_, State>| {
-        caller.data_mut().host().now_ns().cast_signed()
+        caller.data_mut().logs().now_ns().cast_signed()
     })?;
     linker.func_wrap("millrace", "random", |mut caller: Caller<'_, State>, at: u32, len: u32| -> Result<i32> {
         let (memory, state) = memory(&mut caller)?;
@@ -255,7 +275,7 @@ fn define_secret(linker: &mut Linker<State>) -> Result<()> {
         |mut caller: Caller<'_, State>, name: u32, name_len: u32, at: u32, cap: u32| -> Result<i64> {
             let (memory, state) = memory(&mut caller)?;
             let name = text(slice(memory, name, name_len)?)?;
-            match state.host().secret(name) {
+            match state.logs().secret(name) {
                 Ok(value) => Ok(i64::from(copy_out(memory, at, cap, &value)?)),
                 Err(error) => Ok(number(&error)),
             }
@@ -264,12 +284,39 @@ fn define_secret(linker: &mut Linker<State>) -> Result<()> {
     Ok(())
 }
 
+/// The imports of a method of a shared object.
+fn define_step(linker: &mut Linker<State>) -> Result<()> {
+    fn asked(
+        caller: &mut Caller<'_, State>,
+        (at, cap): (u32, u32),
+        ask: impl FnOnce(&mut dyn StepAnswers) -> crate::Result<Vec<u8>>,
+    ) -> Result<i64> {
+        let (memory, state) = memory(caller)?;
+        let step = state.lent.step().ok_or_else(no_step);
+        match step.and_then(ask) {
+            Ok(found) => Ok(i64::from(copy_out(memory, at, cap, &found)?)),
+            Err(error) => Ok(number(&error)),
+        }
+    }
+    linker.func_wrap("millrace", "fields", |mut caller: Caller<'_, State>, at: u32, cap: u32| {
+        asked(&mut caller, (at, cap), |step| step.fields())
+    })?;
+    linker.func_wrap("millrace", "class_body", |mut caller: Caller<'_, State>, body: i64, at: u32, cap: u32| {
+        asked(&mut caller, (at, cap), |step| step.class(body.cast_unsigned()))
+    })?;
+    Ok(())
+}
+
+fn no_step() -> Error {
+    Code::HostCallInvalid.error("the module runs for a record, and not as a method of a shared object")
+}
+
 /// Fills a part of the module's memory with random bytes.
 pub(super) fn random(memory: &mut [u8], state: &mut State, at: u32, len: u32) -> crate::Result<()> {
     let bytes = slice_mut(memory, at, len)?;
     if bytes.len() > RANDOM_MAX_BYTES {
         return Err(Code::HostCallInvalid.error(format!("{len} random bytes at once; the limit is {RANDOM_MAX_BYTES}")));
     }
-    state.host().random(bytes);
+    state.logs().random(bytes);
     Ok(())
 }

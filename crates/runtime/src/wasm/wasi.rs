@@ -55,7 +55,7 @@ pub(super) fn define(linker: &mut Linker<State>) -> Result<()> {
             if clock >= CLOCKS {
                 return Ok(ERRNO_INVAL);
             }
-            let now_ns = caller.data_mut().host().now_ns();
+            let now_ns = caller.data_mut().logs().now_ns();
             slice_mut(memory(&mut caller)?.0, at, 8)?.copy_from_slice(&now_ns.to_le_bytes());
             Ok(SUCCESS)
         },

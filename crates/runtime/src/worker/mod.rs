@@ -10,7 +10,10 @@ mod zygote;
 pub use process::{ProcessExecutor, ProcessSpec};
 pub use python::{PythonExecutor, PythonFunction, PythonSpec};
 
-use crate::{Call, Code, Completion, Error, Limits, Outcome, Progress, Result, sandbox::Sandbox};
+use crate::{
+    Completion, Error, Limits, Outcome, Progress, Result, Run, StepCalls, StepWork, Watch, sandbox::Sandbox,
+    step::StepHost,
+};
 use session::{Ended, Session};
 use std::{
     sync::Arc,
@@ -74,7 +77,7 @@ impl<L: Launch> Worker<L> {
         if self.session.is_none() { self.session().map(drop) } else { Ok(()) }
     }
 
-    fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
+    fn run(&mut self, batch: &mut [Run<'_>], progress: &mut dyn Progress) {
         if batch.is_empty() {
             return;
         }
@@ -85,15 +88,8 @@ impl<L: Launch> Worker<L> {
         // How many runs were reported, and how the next one ended that was not.
         let (reported, broken) = match self.session() {
             Ok(session) => {
-                let unknown = |call: &Call<'_>| call.invocation.streamed && !session.knows_streamed();
-                let known = batch.iter().position(unknown).unwrap_or(batch.len());
-                match session.run(&mut batch[..known], &limits, progress) {
-                    Ended::All if known == batch.len() => return,
-                    Ended::All => {
-                        let old = Code::WorkerTooOld
-                            .error("it uses version 1 of the worker protocol, which has no streamed runs");
-                        (known, Some(unbegun(Outcome::Failed(old))))
-                    }
+                match session.run(batch, &limits, progress) {
+                    Ended::All => return,
                     Ended::Left { reported, sent } => {
                         if sent > reported {
                             // It has already received runs that other executors take over now, and these cannot be recalled.
@@ -113,6 +109,19 @@ impl<L: Launch> Worker<L> {
         let rest = broken.into_iter().chain(std::iter::repeat_with(not_started));
         for (run, completion) in (reported..batch.len()).zip(rest) {
             progress.ended(run, completion);
+        }
+    }
+
+    fn step(&mut self, step: &StepWork<'_>, calls: &mut dyn StepCalls, watch: &mut dyn Watch) -> Result<Vec<u8>> {
+        let limits = self.limits;
+        let _batch = self.launch.sandbox().map(Sandbox::batch);
+        let mut host = StepHost::new(calls);
+        match self.session()?.step(&step.invocation(), &mut host, &limits, watch) {
+            Ok(outcome) => host.end(outcome),
+            Err(error) => {
+                self.session = None;
+                Err(error)
+            }
         }
     }
 }

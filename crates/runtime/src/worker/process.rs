@@ -2,7 +2,7 @@
 
 use super::{Launch, Worker, session::Session, start_within};
 use crate::{
-    Call, Code, Executor, Limits, Progress, Result,
+    Code, Executor, Limits, Progress, Result, Run, StepCalls, StepWork, Stepper, Watch,
     child::{self, Scratch},
     sandbox::{Room, Sandbox, Starting},
 };
@@ -59,12 +59,22 @@ impl ProcessExecutor {
     }
 }
 
+impl Stepper for ProcessExecutor {
+    fn get_ready(&mut self) -> Result<()> {
+        self.0.get_ready()
+    }
+
+    fn step(&mut self, step: &StepWork<'_>, calls: &mut dyn StepCalls, watch: &mut dyn Watch) -> Result<Vec<u8>> {
+        self.0.step(step, calls, watch)
+    }
+}
+
 impl Executor for ProcessExecutor {
     fn get_ready(&mut self) -> Result<()> {
         self.0.get_ready()
     }
 
-    fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
+    fn run(&mut self, batch: &mut [Run<'_>], progress: &mut dyn Progress) {
         self.0.run(batch, progress);
     }
 }

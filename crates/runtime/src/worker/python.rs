@@ -2,7 +2,7 @@
 
 use super::{CHECK_MAX, Launch, Worker, session::Session, start_within, zygote::Zygote};
 use crate::{
-    Call, Executor, Limits, Progress, Result,
+    Executor, Limits, Progress, Result, Run, StepCalls, StepWork, Stepper, Watch,
     child::{self, Scratch},
     sandbox::{Room, Sandbox},
 };
@@ -117,12 +117,22 @@ impl Launch for Arc<PythonFunction> {
     }
 }
 
+impl Stepper for PythonExecutor {
+    fn get_ready(&mut self) -> Result<()> {
+        self.0.get_ready()
+    }
+
+    fn step(&mut self, step: &StepWork<'_>, calls: &mut dyn StepCalls, watch: &mut dyn Watch) -> Result<Vec<u8>> {
+        self.0.step(step, calls, watch)
+    }
+}
+
 impl Executor for PythonExecutor {
     fn get_ready(&mut self) -> Result<()> {
         self.0.get_ready()
     }
 
-    fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
+    fn run(&mut self, batch: &mut [Run<'_>], progress: &mut dyn Progress) {
         self.0.run(batch, progress);
     }
 }

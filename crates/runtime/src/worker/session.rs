@@ -1,7 +1,7 @@
 //! One worker process and the conversation with it.
 //!
 //! ```text
-//!  batch --fill--> outbox ==socket==> worker     RUN frames go ahead of the answers, as far as the window allows
+//!  batch --fill--> outbox ==socket==> worker     WORK frames go ahead of the answers, as far as the window allows
 //!  done <--handle-- inbox <==socket== worker     APPEND…, DONE of run 1, APPEND…, DONE of run 2, …
 //!         output <==pipe==== its stdout and stderr
 //! ```
@@ -11,13 +11,14 @@
 //! so the run in progress is always known.
 
 use super::{
-    frame::{self, Frame, Kind},
-    run::Run,
+    frame::{self, Frame, Kind, WorkKind},
+    run::Open,
 };
 use crate::{
-    Call, Code, Completion, Error, Limits, Outcome, Progress, Rest, Result,
+    Code, Completion, Error, Invocation, Limits, Outcome, Progress, Rest, Result, Run, Watch, Watching,
     child::{Process, Scratch, read_some, readable},
     output::{Output, head, tail},
+    step::Host,
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -29,10 +30,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The most bytes of RUN frames under way, unless the worker asks for less.
+/// The most bytes of WORK frames under way, unless the worker asks for less.
 const WINDOW_MAX_BYTES: usize = 256 << 10;
-/// With more than this unsent (RUN frames ahead, and answers) no further frame is handled.
+/// With more than this unsent (WORK frames ahead, and answers) no further frame is handled.
 const OUTBOX_MAX_BYTES: usize = 2 * WINDOW_MAX_BYTES;
+/// The features of a worker that this host uses: none so far.
+const FEATURES: u32 = 0;
 /// How much is received at once.
 const RECEIVE_BYTES: usize = 64 << 10;
 /// The inbox is given back when it grew beyond this.
@@ -44,8 +47,8 @@ const LAST_READS_MAX: usize = 2;
 pub(crate) struct Session {
     wires: Wires,
     hello: Hello,
-    /// Of the last RUN frame sent.
-    serial: u64,
+    /// The id of the last work that was sent.
+    last: u32,
     /// Where it runs, if that is its own. It goes after the process.
     _scratch: Option<Scratch>,
 }
@@ -75,12 +78,21 @@ impl Session {
         let mut output = Output::new(16 << 10);
         let hello = wires.hello(&mut output, Instant::now() + within, within);
         let hello = hello.map_err(|error| wires.explain(error, &mut output, Code::WorkerNotReady))?;
-        Ok(Self { wires, hello, serial: 0, _scratch: scratch })
+        if hello.features != 0 {
+            frame::put_welcome(&mut wires.outbox.bytes, hello.features & FEATURES);
+        }
+        Ok(Self { wires, hello, last: 0, _scratch: scratch })
     }
 
-    /// Whether the worker knows streamed runs.
-    pub(super) fn knows_streamed(&self) -> bool {
-        self.hello.version >= frame::STREAMED_VERSION
+    /// An error unless the worker knows this kind of work.
+    fn check_knows(&self, kind: WorkKind) -> Result<()> {
+        if self.hello.kinds & 1 << (kind as u32 - 1) != 0 {
+            return Ok(());
+        }
+        Err(Code::WorkerProtocol.error(match kind {
+            WorkKind::Run => "the program runs methods of shared objects only",
+            WorkKind::Step => "the program runs no methods of shared objects",
+        }))
     }
 
     /// Whether the worker ended since its last batch.
@@ -89,31 +101,31 @@ impl Session {
     }
 
     /// Runs the batch, and reports the runs that end in it.
-    pub(super) fn run(&mut self, batch: &mut [Call<'_>], limits: &Limits, progress: &mut dyn Progress) -> Ended {
+    pub(super) fn run(&mut self, batch: &mut [Run<'_>], limits: &Limits, progress: &mut dyn Progress) -> Ended {
         let (mut sent, mut under_way_bytes, mut rest) = (0, 0, Rest::Run);
+        let before = self.last;
+        // A batch has far fewer runs than there are ids, so those in progress differ.
+        let id = |count: usize| before.wrapping_add(count as u32);
         for current in 0..batch.len() {
             if rest != Rest::Run {
-                self.serial += sent as u64;
+                self.last = id(sent);
                 return Ended::Left { reported: current, sent };
             }
-            let mut run = Run::new(self.serial + 1 + (current as u64), limits);
+            let mut run = Open::new(id(current + 1), limits);
             let ended = loop {
                 // Every pass first sends ahead what the window allows.
                 while sent < batch.len() && (rest == Rest::Run || sent == current) {
-                    let bytes = frame::run_bytes(&batch[sent].invocation);
+                    let bytes = frame::work_bytes(&batch[sent].invocation);
                     if sent > current && under_way_bytes + bytes > self.hello.window_bytes {
                         break;
                     }
-                    frame::put_run(
-                        &mut self.wires.outbox.bytes,
-                        self.serial + 1 + sent as u64,
-                        &batch[sent].invocation,
-                    );
+                    frame::put_work(&mut self.wires.outbox.bytes, id(sent + 1), WorkKind::Run, &batch[sent].invocation);
                     under_way_bytes += bytes;
                     sent += 1;
                 }
-                match self.wires.step(&mut run, &mut batch[current], limits, progress.wake_at()) {
-                    Ok(None) => match crate::wake_if_due(progress) {
+                let streamed = batch[current].invocation.streamed;
+                match self.wires.step(&mut run, (&mut batch[current], streamed), limits, progress.wake_at()) {
+                    Ok(None) => match crate::wake_if_due(&mut Watching(progress)) {
                         Rest::Run => {}
                         Rest::Leave => rest = Rest::Leave,
                         Rest::Stop => {
@@ -125,7 +137,7 @@ impl Session {
                     Err(error) => break Err(self.wires.explain(error, &mut run.output, Code::WorkerDied)),
                 }
             };
-            under_way_bytes -= frame::run_bytes(&batch[current].invocation);
+            under_way_bytes -= frame::work_bytes(&batch[current].invocation);
             match ended {
                 Ok(outcome) => progress.ended(current, run.complete(outcome)),
                 Err(error) => {
@@ -133,9 +145,35 @@ impl Session {
                 }
             }
         }
-        self.serial += batch.len() as u64;
+        self.last = id(batch.len());
         self.wires.inbox.shrink();
         Ended::All
+    }
+
+    /// Runs one step. With an error, the session is of no more use.
+    pub(super) fn step(
+        &mut self,
+        invocation: &Invocation<'_>,
+        host: &mut dyn Host,
+        limits: &Limits,
+        watch: &mut dyn Watch,
+    ) -> Result<Outcome> {
+        self.check_knows(WorkKind::Step)?;
+        self.last = self.last.wrapping_add(1);
+        let mut step = Open::new(self.last, limits);
+        frame::put_work(&mut self.wires.outbox.bytes, self.last, WorkKind::Step, invocation);
+        let fault = loop {
+            match self.wires.step(&mut step, (host, false), limits, watch.wake_at()) {
+                Ok(None) if crate::wake_if_due(watch) == Rest::Stop => break Fault::Error(crate::cancelled()),
+                Ok(None) => {}
+                Ok(Some(outcome)) => {
+                    self.wires.inbox.shrink();
+                    return Ok(outcome);
+                }
+                Err(fault) => break fault,
+            }
+        };
+        Err(self.wires.explain(fault, &mut step.output, Code::WorkerDied))
     }
 }
 
@@ -171,8 +209,8 @@ impl Wires {
     /// Handles the frames that arrived and, if the run continues, waits for more, for an answer, or until `wake_at`.
     fn step(
         &mut self,
-        run: &mut Run,
-        call: &mut Call<'_>,
+        run: &mut Open,
+        (host, streamed): (&mut dyn Host, bool),
         limits: &Limits,
         wake_at: Option<Instant>,
     ) -> Result<Option<Outcome>, Fault> {
@@ -180,7 +218,7 @@ impl Wires {
         while !self.outbox.is_full()
             && let Some((frame, bytes)) = Frame::parse(self.inbox.unread())?
         {
-            if call.invocation.streamed && self.outbox.holds_answer() && frame.kind != Kind::Output {
+            if streamed && self.outbox.holds_answer() && frame.kind != Kind::Output {
                 let detail = format!(
                     "{:?} before the answer to the previous call; a streamed run must wait for each answer",
                     frame.kind
@@ -188,7 +226,7 @@ impl Wires {
                 return Err(Code::WorkerProtocol.error(detail).into());
             }
             let held = self.outbox.bytes.len();
-            let outcome = run.handle(&frame, call, &mut self.outbox.bytes)?;
+            let outcome = run.handle(&frame, (&mut *host, streamed), &mut self.outbox.bytes)?;
             if self.outbox.bytes.len() > held {
                 self.outbox.answered = self.outbox.bytes.len();
             }
@@ -198,12 +236,12 @@ impl Wires {
             }
         }
         while !self.outbox.is_full()
-            && let Some((number, call)) = call.host.reenter()
+            && let Some((number, call)) = host.objects().and_then(|objects| objects.callback())
         {
-            frame::put_reenter(&mut self.outbox.bytes, number, &call);
+            frame::put_callback(&mut self.outbox.bytes, (run.work(), number), &call);
         }
-        let reenters = call.host.reenters().map(|fd| (fd, None));
-        let later = run.later.iter().map(|(_, later)| (later.fd(), later.until())).chain(reenters);
+        let callbacks = host.look_at_objects().and_then(|objects| objects.callbacks()).map(|fd| (fd, None));
+        let later = run.later.iter().map(|(_, later)| (later.fd(), later.until())).chain(callbacks);
         // While the outbox is full, answers stay where they are.
         let later: Vec<_> = later.filter(|_| !self.outbox.is_full()).collect();
         self.exchange(&mut run.output, (run.begun + limits.timeout, limits.timeout), wake_at, &later)?;
@@ -300,22 +338,31 @@ impl Drop for Session {
 
 /// The properties of a worker.
 struct Hello {
-    version: u64,
-    /// The most bytes of RUN frames under way.
+    /// The most bytes of WORK frames of runs under way.
     window_bytes: usize,
+    /// A bit for each kind of work that it knows, the lowest for kind 1.
+    kinds: u16,
+    features: u32,
 }
 
 /// The properties in a worker's hello, or the reason why there are none.
 fn hello(frame: &Frame<'_>) -> Result<Hello> {
     match (frame.kind, frame.number, frame.payload) {
-        (Kind::Hello, version @ 1..=frame::PROTOCOL_VERSION, &[a, b, c, d]) => {
+        (Kind::Hello, frame::PROTOCOL_VERSION, &[a, b, c, d, _, _, k0, k1, f0, f1, f2, f3]) => {
             let window_bytes = (u32::from_le_bytes([a, b, c, d]) as usize).min(WINDOW_MAX_BYTES);
-            Ok(Hello { version, window_bytes })
+            let (kinds, features) = (u16::from_le_bytes([k0, k1]), u32::from_le_bytes([f0, f1, f2, f3]));
+            Ok(Hello { window_bytes, kinds, features })
         }
-        (Kind::Hello, version, _) => Err(Code::WorkerProtocol.error(format!(
-            "its Hello has version {version}; this host supports versions 1 to {}",
-            frame::PROTOCOL_VERSION
-        ))),
+        // Before version 4, the version took 8 bytes from where the work is now.
+        (Kind::Hello, 0, _) if (1..frame::PROTOCOL_VERSION).contains(&frame.work) => {
+            let (theirs, ours) = (frame.work, frame::PROTOCOL_VERSION);
+            Err(Code::WorkerTooOld
+                .error(format!("it speaks version {theirs} of the worker protocol; this host speaks {ours}")))
+        }
+        (Kind::Hello, version, _) => {
+            let ours = frame::PROTOCOL_VERSION;
+            Err(Code::WorkerProtocol.error(format!("its Hello has version {version}; this host speaks version {ours}")))
+        }
         (Kind::Refuse, number, message) => Err(super::run::stated(number, message, Code::WorkerNotReady)),
         (kind, ..) => Err(Code::WorkerProtocol.error(format!("its first frame is {kind:?}, not Hello"))),
     }
@@ -423,7 +470,7 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Asked, EventId, HostCalls, Invocation, Later, child};
+    use crate::{Asked, EventId, Later, LogCalls, ObjectCalls, child};
     use rustix::net::SocketType;
     use std::{collections::HashMap, rc::Rc};
 
@@ -440,19 +487,19 @@ mod tests {
         }
     }
 
-    /// Answers every `get` with a record that fills the outbox of the test.
-    struct Records(u64);
+    /// Answers every `get` with this record, and counts.
+    struct Records(Vec<u8>, u64);
 
     const OUTBOX_BYTES: usize = 4 << 10;
 
-    impl HostCalls for Records {
+    impl LogCalls for Records {
         fn append(&mut self, _: &str, _: &[u8]) -> Result<Option<u64>> {
             Ok(None)
         }
 
         fn get(&mut self, _: &str, _: u64) -> Result<Vec<u8>> {
-            self.0 += 1;
-            Ok(vec![b'r'; 2 * OUTBOX_BYTES])
+            self.1 += 1;
+            Ok(self.0.clone())
         }
 
         fn latest(&mut self, _: &str) -> Result<u64> {
@@ -470,8 +517,8 @@ mod tests {
     struct Callee {
         answers: HashMap<u8, Rc<Pipe>>,
         reenters: Rc<Pipe>,
-        within: Option<(u64, Vec<u8>)>,
-        ran: Vec<(u64, Vec<u8>)>,
+        within: Option<(u32, Vec<u8>)>,
+        ran: Vec<(u32, Vec<u8>)>,
     }
 
     /// Readable once it is set.
@@ -501,25 +548,7 @@ mod tests {
         }
     }
 
-    impl HostCalls for Callee {
-        fn append(&mut self, _: &str, _: &[u8]) -> Result<Option<u64>> {
-            Ok(None)
-        }
-
-        fn get(&mut self, _: &str, _: u64) -> Result<Vec<u8>> {
-            Ok(b"got".to_vec())
-        }
-
-        fn latest(&mut self, _: &str) -> Result<u64> {
-            Ok(0)
-        }
-
-        fn now_ns(&mut self) -> u64 {
-            0
-        }
-
-        fn random(&mut self, _: &mut [u8]) {}
-
+    impl ObjectCalls for Callee {
         fn call(&mut self, call: &[u8]) -> Asked {
             match self.answers.get(&call[0]) {
                 Some(pipe) => Asked::Later(Box::new(Awaited(call[0], pipe.clone()))),
@@ -527,15 +556,15 @@ mod tests {
             }
         }
 
-        fn reenter(&mut self) -> Option<(u64, Vec<u8>)> {
+        fn callback(&mut self) -> Option<(u32, Vec<u8>)> {
             readable(self.reenters.0.as_fd(), Duration::ZERO).then(|| self.within.take()).flatten()
         }
 
-        fn reenters(&self) -> Option<BorrowedFd<'_>> {
+        fn callbacks(&self) -> Option<BorrowedFd<'_>> {
             self.within.as_ref().map(|_| self.reenters.0.as_fd())
         }
 
-        fn reentered(&mut self, number: u64, answer: &[u8]) {
+        fn called_back(&mut self, number: u32, answer: &[u8]) {
             self.ran.push((number, answer.to_vec()));
         }
     }
@@ -557,12 +586,13 @@ mod tests {
         };
         let invocation =
             Invocation { log: "in", seqno: 1, payload: b"", run: EventId::from_bits(1), attempt: 1, streamed: false };
-        let (limits, mut run) = (Limits::default(), Run::new(1, &Limits::default()));
-        let mut call = Call { invocation, host: &mut host };
+        let (limits, mut run) = (Limits::default(), Open::new(1, &Limits::default()));
+        let mut logs = Records(b"got".to_vec(), 0);
+        let mut call = Run { invocation, logs: &mut logs, objects: Some(&mut host) };
         let mut received = Vec::new();
-        let mut step = |call: &mut Call<'_>, wires: &mut Wires| {
+        let mut step = |call: &mut Run<'_>, wires: &mut Wires| {
             // What arrives in one pass is handled in the next one.
-            let pass = |_| wires.step(&mut run, call, &limits, Some(Instant::now()));
+            let pass = |_| wires.step(&mut run, (&mut *call, false), &limits, Some(Instant::now()));
             let stepped = (0..3).map(pass).find(|stepped| stepped.is_err()).unwrap_or(Ok(None));
             let mut bytes = [0; 256];
             while let Ok((count @ 1.., _)) = rustix::net::recv(&theirs, &mut bytes[..], RecvFlags::DONTWAIT) {
@@ -574,9 +604,9 @@ mod tests {
             })?;
             Ok::<_, Code>(std::mem::take(&mut received))
         };
-        let frame = |kind: u8, number: u64, name: &[u8], payload: &[u8]| {
+        let frame = |kind: u8, number: u32, name: &[u8], payload: &[u8]| {
             let mut bytes = Vec::new();
-            frame::put_head(&mut bytes, kind, number, name.len(), name.len() + payload.len());
+            frame::put_head(&mut bytes, kind, (1, number), name.len(), name.len() + payload.len());
             [&bytes[..], name, payload].concat()
         };
         let send = |bytes: &[u8]| assert_eq!(rustix::io::write(&theirs, bytes), Ok(bytes.len()));
@@ -584,18 +614,18 @@ mod tests {
         for (number, name) in [(1, b"a"), (2, b"b"), (3, b"x"), (4, b"n")] {
             send(&frame(Kind::Call as u8, number, b"", name));
         }
-        send(&frame(Kind::Get as u8, 0, b"in", b""));
-        let answered = [frame(3, 4, b"", b"n"), frame(2, 0, b"", b"got")].concat();
+        send(&frame(Kind::Get as u8, 0, b"in", &1_u64.to_le_bytes()));
+        let answered = [frame(2, 4, b"", b"n"), frame(2, 0, b"", b"got")].concat();
         assert_eq!(step(&mut call, &mut wires), Ok(answered));
         assert_eq!(step(&mut call, &mut wires), Ok(Vec::new()));
         set(&pipes[&b'b']);
         set(&pipes[&b'x']);
-        let answered = [frame(3, 2, b"", b"b"), frame(3, 3, b"MR7118", b"a")].concat();
+        let answered = [frame(2, 2, b"", b"b"), frame(2, 3, b"MR7118", b"a")].concat();
         assert_eq!(step(&mut call, &mut wires), Ok(answered));
         // A call that the worker runs, while it waits for its own.
         set(&reenters);
-        assert_eq!(step(&mut call, &mut wires), Ok(frame(4, 9, b"", b"w")));
-        send(&frame(Kind::Reentered as u8, 9, b"", b"done"));
+        assert_eq!(step(&mut call, &mut wires), Ok(frame(3, 9, b"", b"w")));
+        send(&frame(Kind::CalledBack as u8, 9, b"", b"done"));
         assert_eq!(step(&mut call, &mut wires), Ok(Vec::new()));
         // A number whose call waits is taken.
         send(&frame(Kind::Call as u8, 1, b"", b"n"));
@@ -611,23 +641,24 @@ mod tests {
         let mut wires = Wires::new(Box::new(Immortal(alive)), ours, printed, OUTBOX_BYTES);
         // The worker asks twice ahead and ends its run, all in one write. The socket takes both answers without a reader.
         let mut asked = Vec::new();
-        for (kind, number) in [(Kind::Get, 1), (Kind::Get, 2), (Kind::Done, 1)] {
-            frame::put_head(&mut asked, kind as u8, number, 0, 0);
+        for (kind, payload) in [(Kind::Get, &[1; 8][..]), (Kind::Get, &[2; 8]), (Kind::Done, &[])] {
+            frame::put_head(&mut asked, kind as u8, (1, 0), 0, payload.len());
+            asked.extend_from_slice(payload);
         }
         assert_eq!(rustix::io::write(&theirs, &asked), Ok(asked.len()));
         let limits = Limits::default();
-        let mut host = Records(0);
+        let mut host = Records(vec![b'r'; 2 * OUTBOX_BYTES], 0);
         let run = EventId::from_bits(1);
         let invocation = Invocation { log: "in", seqno: 1, payload: b"", run, attempt: 1, streamed: false };
-        let mut call = Call { invocation, host: &mut host };
-        let mut run = Run::new(1, &limits);
+        let mut call = Run { invocation, logs: &mut host, objects: None };
+        let mut run = Open::new(1, &limits);
         let outcome = loop {
-            match wires.step(&mut run, &mut call, &limits, None) {
+            match wires.step(&mut run, (&mut call, false), &limits, None) {
                 Ok(None) => {}
                 Ok(Some(outcome)) => break outcome,
                 Err(fault) => panic!("{}", wires.explain(fault, &mut run.output, Code::WorkerDied)),
             }
         };
-        assert_eq!((outcome, host.0), (Outcome::Done, 2));
+        assert_eq!((outcome, host.1), (Outcome::Done, 2));
     }
 }

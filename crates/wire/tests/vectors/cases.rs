@@ -270,12 +270,27 @@ fn manage() -> Vec<Case> {
                 log: Some("raw/kitchen"),
                 durability: Some(Durability::Disk),
                 key: Some("k1"),
+                wait_ms: 30_000,
             }
         ),
         lent!(
             "invoked-function",
             heading(15, NOW, none),
-            InvokedFunction { log: "invoke/smooth", seqno: 7, id: id(31) }
+            InvokedFunction { log: "invoke/smooth", seqno: 7, id: id(31), ..InvokedFunction::default() }
+        ),
+        lent!(
+            "invoked-function.full",
+            heading(15, NOW, none),
+            InvokedFunction {
+                log: "invoke/smooth",
+                seqno: 7,
+                id: id(31),
+                run: id(32),
+                state: "dead",
+                result: b"\x00warm",
+                code: "MR3110",
+                error: "ValueError: too cold",
+            }
         ),
         lent!("upload", heading(16, NOW, none), Upload { sha256: &[7; 32], offset: 1 << 20, data: b"import" }),
     ]

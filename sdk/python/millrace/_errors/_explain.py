@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
 _MESSAGE_CHARACTERS_MAX = 6000
+#: The host keeps no longer ones.
+_RESULT_BYTES_MAX = 1 + (1 << 20)
 #: The files of the worker, whose frames say nothing to the author of a function.
 _OWN = (__file__, __file__.replace("_errors/_explain", "_worker"))
 
@@ -49,14 +51,28 @@ def plain(value: Any) -> Any:
     raise TypeError(f"Object of type {kind.__name__} is not JSON serializable")
 
 
-def tell_dropped(returned: object, output: Any) -> bool:
-    """Says in the output of a run that what its function returned goes nowhere."""
-    kind = type(returned).__name__
+def result_of(returned: object, output: Any) -> bytes:
+    """What a function returned, as a DONE has it: a byte that says what it is, and its bytes."""
     try:
-        output.write(f"[the function returned a value ({kind}), which is dropped; ctx.append(LOG, DATA) appends a record]\n")
+        if isinstance(returned, str):
+            result = b"\0" + returned.encode()
+        elif isinstance(returned, (bytes, bytearray, memoryview)):
+            result = b"\1" + bytes(returned)
+        else:
+            import json
+
+            result = b"\2" + json.dumps(returned, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=plain).encode()
+        if len(result) <= _RESULT_BYTES_MAX:
+            return result
+        why = f"it has {len(result) - 1} bytes, and a result at most {_RESULT_BYTES_MAX - 1}"
+    except Exception as error:
+        why = f"{error}"[:200]
+    text = f"the function returned a value ({type(returned).__name__}) that cannot be a result: {why}"
+    try:
+        output.write(f"[{text}]\n")
     except ValueError:
         pass  # The function closed its output.
-    return True
+    return b"\3" + text.encode(errors="backslashreplace")
 
 
 def _is_refused(error: Optional[BaseException]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from millrace._errors import LOST
-from millrace.aio._messages import CALL, CHALLENGE, FAILURE, HELLO, PING, PONG, WELCOME
+from millrace.aio._messages import CALL, CHALLENGE, FAILURE, HELLO, INVOKE_FUNCTION, PING, PONG, WELCOME
 from millrace._records import _native
 from millrace._worker import Error
 from millrace.objects import _spaces, _values
@@ -109,6 +109,22 @@ def _frame(kind: int, number: int, clock: int, message: dict[str, Any]) -> bytes
     if len(body) > _FRAME_BYTES_MAX:
         raise _native.error("MR6002", f"a request of {len(body)} bytes; {_FRAME_BYTES_MAX} is the most")
     return struct.pack("<I", len(body)) + body
+
+
+def invocation(message: dict[str, Any]) -> bytes:
+    """The frame that runs a function."""
+    return _frame(INVOKE_FUNCTION, 1, 0, message)
+
+
+def invoked(frame: bytes) -> tuple[str, str, bytes, str, str]:
+    """The answer to it: the run, its state, its result, and the code and description of its error."""
+    kind, _, _, _, message = _values.decode(frame[4:])[:5]
+    _, found = _answered(kind, message)
+    if "run" not in found:
+        raise _native.error("MR6004", "the host runs a version of Millrace that does not report results")
+    id = int.from_bytes(found["run"], "little")
+    run = f"{id >> 80:012x}-{id >> 56 & 0xFFFFFF:x}-{id & (1 << 56) - 1:x}"
+    return run, found["state"], found.get("result", b""), found.get("code", ""), found.get("error", "")
 
 
 def _answered(kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:

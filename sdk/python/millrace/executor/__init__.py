@@ -229,7 +229,7 @@ class Connection:
         key = f"task:{os.urandom(12).hex()}"
         while True:
             try:
-                return self.remote.invoke(pool, bodies, tasks, key)
+                return self.remote.invoke_tasks(pool, bodies, tasks, key)
             except Error as error:
                 if error.retry_after is None:
                     raise

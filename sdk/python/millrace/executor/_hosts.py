@@ -81,7 +81,7 @@ class Host:
         key = f"task:{os.urandom(12).hex()}"
         while True:
             try:
-                return self.remote.invoke(self.pool, bodies, tasks, key)
+                return self.remote.invoke_tasks(self.pool, bodies, tasks, key)
             except Error as error:
                 if error.retry_after is None or error.code in _LOST:
                     raise

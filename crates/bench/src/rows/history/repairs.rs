@@ -78,7 +78,7 @@ fn open(namespace: &Namespace, every: u64, round: u64) -> Outcome<u64> {
     };
     match Ask::Open(request).ask(namespace)? {
         Reported::Repair(repair) => Ok(repair.repair),
-        Reported::Amended(_) => Err("an opened repair answers as an amendment".into()),
+        _ => Err("an opened repair answers as an amendment".into()),
     }
 }
 

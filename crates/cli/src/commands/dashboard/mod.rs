@@ -4,16 +4,24 @@ use super::cap;
 use crate::{
     args::{DashboardArgs, Global},
     out::Out,
-    place::{Place, Target},
+    place::{self, Place, Target},
     report::Outcome,
 };
+use millrace_gateway::SOCKET;
 use millrace_node::{Code, Result, is_local};
 use serde::Deserialize;
 use serde_json::json;
 use std::{
+    io::{self, Read, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::unix::net::UnixStream,
     process::{Command, Stdio},
+    time::Duration,
 };
+
+/// How long the host may take for a code, and how long its answer may be.
+const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_MAX_BYTES: u64 = 64 << 10;
 
 /// The parts of a host's status that the address needs.
 #[derive(Deserialize)]
@@ -33,7 +41,10 @@ pub fn run(args: &DashboardArgs, global: &Global, out: &mut Out) -> Outcome {
     };
     let page = format!("{scheme}://{authority}/ui/{}", status.name);
     // A browser does not send what follows `#`, and the page removes it from the address.
-    let url = token.map_or_else(|| page.clone(), |token| format!("{page}#cap={}", *token.to_text()));
+    let mut url = token.map_or_else(|| page.clone(), |token| format!("{page}#cap={}", *token.to_text()));
+    if args.code {
+        url = format!("{page}#code={}", code(&target, &status.name, global)?);
+    }
     if args.open {
         open(&url)?;
     }
@@ -43,6 +54,38 @@ pub fn run(args: &DashboardArgs, global: &Global, out: &mut Out) -> Outcome {
         out.line(&url)?;
     }
     Ok(())
+}
+
+/// A code of the host, which it gives to its user at the socket of the namespace.
+fn code(target: &Target, name: &str, global: &Global) -> Result<String> {
+    #[derive(Deserialize)]
+    struct Login {
+        code: String,
+    }
+    let socket = match target {
+        Target::Directory(_) => place::open(global)?.dir().join(SOCKET),
+        Target::Socket(path) => path.clone(),
+        Target::Peer(..) => {
+            return Err(
+                Code::DashboardUnreachable.error("a host gives codes only on its own machine; use --capability")
+            );
+        }
+    };
+    let failed = |why: String| Code::DashboardUnreachable.error(format!("the host gave no code: {why}"));
+    let asked = || {
+        let mut stream = UnixStream::connect(&socket)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let head =
+            "HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: 2";
+        stream.write_all(format!("POST /v1/namespaces/{name}/login {head}\r\n\r\n{{}}").as_bytes())?;
+        let mut answer = String::new();
+        stream.take(ANSWER_MAX_BYTES).read_to_string(&mut answer)?;
+        Ok::<_, io::Error>(answer)
+    };
+    let answer = asked().map_err(|error| failed(error.to_string()))?;
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let login: Login = serde_json::from_str(body).map_err(|_| failed(body.to_owned()))?;
+    Ok(login.code)
 }
 
 /// Beyond this machine a host speaks TLS only.

@@ -8,7 +8,8 @@ use crate::{
     report::{self, Failure, Outcome},
     show,
 };
-use millrace_documents::{Reason, ReasonDoc};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use millrace_documents::{Reason, ReasonDoc, ResultDoc};
 use millrace_node::{Code, Error, EventId, Name, RunFilter, application::units::show_duration};
 use serde_json::json;
 use std::{
@@ -27,20 +28,30 @@ pub fn run(place: &Place, args: &InvokeArgs, out: &mut Out) -> Outcome {
         // A missing function is reported before the user types its input. A host does not report it to every caller that may run it.
         place.function(&name)?;
     }
-    let payload = match &args.data {
-        Some(data) => data.clone().into_bytes(),
-        None => whole_input()?,
+    let payload = match args.data.as_ref().or(args.record.as_ref()) {
+        Some(data) if data != "-" => data.clone().into_bytes(),
+        _ => whole_input()?,
     };
-    let (log, receipt) = place.invoke(&name, args.log.as_deref(), &payload)?;
-    if args.wait {
-        return result(place, (&log, receipt.seqno), Some(&name), args.timeout, out);
+    if args.no_wait {
+        let (log, receipt, _) = place.invoke(&name, args.log.as_deref(), &payload, Duration::ZERO)?;
+        if out.json() {
+            out.object(&json!({ "function": name, "log": log, "seqno": receipt.seqno, "id": show::id(receipt.id) }))?;
+        } else {
+            out.line(format!("function {name} runs for record {} of log {log}", receipt.seqno))?;
+        }
+        return Ok(());
     }
-    if out.json() {
-        out.object(&json!({ "function": name, "log": log, "seqno": receipt.seqno, "id": show::id(receipt.id) }))?;
-    } else {
-        out.line(format!("function {name} runs for record {} of log {log}", receipt.seqno))?;
+    // A host answers with the result. After a while it is asked for the reasons, too.
+    let began = Instant::now();
+    let first = args.timeout.min(EXPLAIN_EVERY).max(Duration::from_millis(1));
+    let (log, receipt, ended) = place.invoke(&name, args.log.as_deref(), &payload, first)?;
+    match ended {
+        Some(run) => {
+            tell(place, &run, out)?;
+            if failed(&run) { Err(Failure::Said(1)) } else { Ok(()) }
+        }
+        None => result_since(place, (&log, receipt.seqno), Some(&name), (began, args.timeout), out),
     }
-    Ok(())
 }
 
 /// Waits for the runs of a record, of one function or of all, and prints what they appended; the error of one that is given up.
@@ -51,7 +62,17 @@ pub fn result(
     timeout: Duration,
     out: &mut Out,
 ) -> Outcome {
-    let deadline = Instant::now() + timeout;
+    result_since(place, (log, seqno), function, (Instant::now(), timeout), out)
+}
+
+fn result_since(
+    place: &Place,
+    (log, seqno): (&str, u64),
+    function: Option<&Name>,
+    (began, timeout): (Instant, Duration),
+    out: &mut Out,
+) -> Outcome {
+    let deadline = began + timeout;
     let filter =
         RunFilter { function: function.cloned(), log: Some(log.parse()?), limit: NEWEST_MAX, ..RunFilter::default() };
     let mut runs: Vec<RunDoc> = place.runs(&filter)?.into_iter().filter(|run| run.record.seqno == seqno).collect();
@@ -69,13 +90,13 @@ pub fn result(
     if !has_host {
         crate::feed::stderr("millrace: no host is running; waiting for one (`millrace serve`)\n");
     }
-    let mut failed = false;
+    let mut any_failed = false;
     for run in runs {
         let run = ended(place, run.id.parse()?, (deadline, timeout), has_host, out)?;
-        failed |= run.error.is_some();
+        any_failed |= failed(&run);
         tell(place, &run, out)?;
     }
-    if failed { Err(Failure::Said(1)) } else { Ok(()) }
+    if any_failed { Err(Failure::Said(1)) } else { Ok(()) }
 }
 
 /// Waits for the end of a run, and meanwhile prints what the run waits for whenever that changes.
@@ -118,10 +139,17 @@ fn ended(
     }
 }
 
+/// Whether the run ended without the result that its function meant.
+fn failed(run: &RunDoc) -> bool {
+    run.error.is_some() || run.result.as_ref().is_some_and(|result| result.reason.is_some())
+}
+
 fn tell(place: &Place, run: &RunDoc, out: &mut Out) -> Outcome {
     if out.json() {
         out.object(&json!(run))?;
-    } else {
+    } else if let Some(result) = run.result.as_ref().filter(|result| result.kind != "dropped") {
+        out.bytes(&bytes_of(result)?)?;
+    } else if run.error.is_none() {
         for record in &run.appends {
             let (Some(log), seqno) = (&record.log, record.seqno) else { continue };
             // It may have left the log's history since.
@@ -130,13 +158,21 @@ fn tell(place: &Place, run: &RunDoc, out: &mut Out) -> Outcome {
                 Err(_) => out.line(format!("{log} {seqno}"))?,
             }
         }
-        if run.appends.is_empty() && run.error.is_none() {
+        if run.appends.is_empty() && run.result.is_none() {
             out.line(format!(
                 "run {} of function {} appended nothing",
                 run.id,
                 run.function.as_deref().unwrap_or("-")
             ))?;
         }
+    }
+    let dropped = run.result.as_ref().and_then(|result| result.reason.as_ref());
+    if let (Some(reason), None, false) = (dropped, &run.error, out.json()) {
+        out.flush()?;
+        crate::feed::stderr(&format!(
+            "millrace: the run has no result (MR3150): {}\n",
+            show::one_line(reason.as_bytes())
+        ));
     }
     if let (Some(dead), false) = (&run.error, out.json()) {
         out.flush()?;
@@ -146,4 +182,17 @@ fn tell(place: &Place, run: &RunDoc, out: &mut Out) -> Outcome {
         report::say(&error, false);
     }
     Ok(())
+}
+
+/// A result as it is printed: text and JSON end with a newline.
+fn bytes_of(result: &ResultDoc) -> Outcome<Vec<u8>> {
+    if let Some(base64) = &result.base64 {
+        let decoded = BASE64_STANDARD.decode(base64);
+        return decoded.map_err(|error| Code::DocumentUnknown.error(format!("a result: {error}")).into());
+    }
+    let mut bytes = result.data.clone().unwrap_or_default().into_bytes();
+    if result.kind != "bytes" && !bytes.ends_with(b"\n") {
+        bytes.push(b'\n');
+    }
+    Ok(bytes)
 }

@@ -71,13 +71,12 @@ fn check_encoding(headers: &HeaderMap) -> Result<()> {
     }
 }
 
-/// The namespace as the caller may use it, and a body that is JSON, as text up to this size.
-async fn json(
-    session: &Session,
-    namespace: &str,
+/// A body that is JSON, up to this size, if `check` admits the request.
+pub(in crate::http) async fn json_body<T>(
     request: Request<Incoming>,
     bytes_max: usize,
-) -> Result<(Access, String, Option<Reservation>)> {
+    check: impl FnOnce() -> Result<T>,
+) -> Result<(T, body::Data)> {
     let (head, body) = request.into_parts();
     Query::parse(head.uri.query().unwrap_or(""))?.finish()?;
     check_encoding(&head.headers)?;
@@ -86,8 +85,18 @@ async fn json(
         let error = format!("the body is of type '{}', not application/json", shown(&kind));
         return Err(Code::HttpTypeUnsupported.error(error));
     }
-    let access = session.access(namespace)?;
-    let body = body::read(body, bytes_max).await?;
+    let checked = check()?;
+    Ok((checked, body::read(body, bytes_max).await?))
+}
+
+/// The namespace as the caller may use it, and a body that is JSON, as text up to this size.
+async fn json(
+    session: &Session,
+    namespace: &str,
+    request: Request<Incoming>,
+    bytes_max: usize,
+) -> Result<(Access, String, Option<Reservation>)> {
+    let (access, body) = json_body(request, bytes_max, || session.access(namespace)).await?;
     let text = std::str::from_utf8(&body.bytes).map_err(|_| Code::HttpBodyInvalid.error("the body is not UTF-8"))?;
     let reserved = Reservation::of(text.len())?;
     Ok((access, text.to_owned(), reserved))

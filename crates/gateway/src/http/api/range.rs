@@ -2,7 +2,7 @@
 
 use super::{Rationed, WAIT_MAX_MS, accepts, bytes_of, durability, rationed, wait_of};
 use crate::{
-    documents::{Query, RecordDoc},
+    documents::{Query, RecordDoc, invalid, moment},
     http::{
         response::{self, Response, put},
         session::Session,
@@ -39,15 +39,20 @@ pub(in crate::http) async fn read<B>(
 ) -> Result<Response> {
     let mut query = Query::parse(request.uri().query().unwrap_or(""))?;
     let from = query.number("from", 1, u64::MAX)?;
+    let at = moment(&mut query, "at")?;
+    if from.is_some() && at.is_some() {
+        return Err(invalid("'from' and 'at' cannot both be given"));
+    }
     let count = query.number("count", 1, COUNT_MAX)?.unwrap_or(COUNT) as u32; // at most 10000
     let wait = wait_of(query.number("wait_ms", 0, WAIT_MAX_MS)?);
     let durability = durability(request.headers(), &mut query)?;
     query.finish()?;
     let access = session.access(namespace)?;
     let log = access.log(name, durability).await?;
-    let mut from = match from {
-        None => log.earliest().max(1),
-        Some(from) => from,
+    let mut from = match (from, at) {
+        (Some(from), _) => from,
+        (None, Some(at)) => access.seqno_at(&log, at, durability).await?,
+        (None, None) => log.earliest().max(1),
     };
     if !wait.is_zero() && log.latest() < from {
         let mut stopped = session.stopped.clone();

@@ -16,6 +16,12 @@ pub(in crate::http) struct Data {
     _reserved: Option<Reservation>,
 }
 
+impl AsRef<[u8]> for Data {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// Reads a body of at most `bytes_max` bytes.
 pub(in crate::http) async fn read(mut body: Incoming, bytes_max: usize) -> Result<Data> {
     let announced = body.size_hint().lower();

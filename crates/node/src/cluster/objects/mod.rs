@@ -16,7 +16,7 @@ use super::{
     groups::{Group, Then},
     locked, shown,
 };
-use crate::objects::Slot;
+use crate::slot::Slot;
 use millrace_entities::{Applied, Call, Called, Command, Replicated, Session, Shown, Within};
 use millrace_group::{Action, Durability, Machine, OBJECTS_NAME};
 use millrace_journal::Position;

@@ -15,7 +15,7 @@ impl Message for Manage<'_> {
     const TYPE: u8 = 110;
 }
 
-/// Appends a record that runs one function. Answered with [`super::InvokedFunction`].
+/// Appends a record that runs one function, and waits for the run if that is asked for. Answered with [`super::InvokedFunction`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InvokeFunction<'b> {
     /// The function.
@@ -33,6 +33,10 @@ pub struct InvokeFunction<'b> {
     /// The idempotency key, 1 to 128 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<&'b str>,
+    /// How long to wait for the end of the run, at most 300 000 ms; if it has not ended then, the answer says so. Earlier hosts do not
+    /// wait.
+    #[serde(default, skip_serializing_if = "is_zero_u32")]
+    pub wait_ms: u32,
 }
 
 impl Message for InvokeFunction<'_> {
@@ -48,6 +52,22 @@ pub struct InvokedFunction<'b> {
     pub seqno: u64,
     /// Its id.
     pub id: EventId,
+    /// The run, if the request had `wait_ms`.
+    #[serde(default, skip_serializing_if = "no_event")]
+    pub run: EventId,
+    /// Its state: `pending`, `started`, `done`, `dead` or `cancelled`.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub state: &'b str,
+    /// Its result: a byte that says what it is (0 text, 1 bytes, 2 JSON, 3 none: the function returned something that cannot be a result),
+    /// and its bytes, or the reason.
+    #[serde(borrow, default, with = "serde_bytes", skip_serializing_if = "<[u8]>::is_empty")]
+    pub result: &'b [u8],
+    /// The code of the error for which it was given up.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub code: &'b str,
+    /// The first line of the error's description.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub error: &'b str,
 }
 
 impl Message for InvokedFunction<'_> {
@@ -69,4 +89,12 @@ pub struct Upload<'b> {
 
 impl Message for Upload<'_> {
     const TYPE: u8 = 113;
+}
+
+fn is_zero_u32(number: &u32) -> bool {
+    *number == 0
+}
+
+fn no_event(id: &EventId) -> bool {
+    id.is_none()
 }

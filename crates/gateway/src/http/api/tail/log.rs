@@ -62,8 +62,8 @@ fn resumed(cursor: &str, name: &str, log: &Log) -> Result<u64> {
 }
 
 impl Source for Tail {
-    fn cursor(&self) -> String {
-        format!("{}:{}", self.log.id(), self.next)
+    fn cursor(&self) -> Option<String> {
+        Some(format!("{}:{}", self.log.id(), self.next))
     }
 
     async fn grown(&mut self) -> Result<()> {

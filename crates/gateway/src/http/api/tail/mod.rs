@@ -1,6 +1,7 @@
 //! Following a log or a topic as server-sent events. The next records are read when the client has received the previous ones, so a slow
 //! client occupies memory for one step only.
 
+pub(in crate::http) mod live;
 pub(in crate::http) mod log;
 pub(in crate::http) mod topic;
 
@@ -35,8 +36,8 @@ const RETRY_MS: u64 = 1000;
 
 /// Where the records come from.
 trait Source: Send + 'static {
-    /// The cursor of the next record.
-    fn cursor(&self) -> String;
+    /// The cursor of the next record, if it can be resumed.
+    fn cursor(&self) -> Option<String>;
 
     /// Waits until there may be a next record.
     fn grown(&mut self) -> impl Future<Output = Result<()>> + Send;
@@ -92,7 +93,8 @@ impl<S: Source> Follow<S> {
             State::Fresh => {
                 // Says at once that the connection stands, also when there is no record for long.
                 self.state = State::Going;
-                return Some(format!("retry: {RETRY_MS}\nid: {}\n: following\n\n", self.source.cursor()).into());
+                let id = self.source.cursor().map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
+                return Some(format!("retry: {RETRY_MS}\n{id}: following\n\n").into());
             }
             State::Going => {}
         }

@@ -73,8 +73,8 @@ fn recreated(topic: &str) -> Error {
 }
 
 impl Source for Tail {
-    fn cursor(&self) -> String {
-        format!("{}:{}", self.born, self.next)
+    fn cursor(&self) -> Option<String> {
+        Some(format!("{}:{}", self.born, self.next))
     }
 
     async fn grown(&mut self) -> Result<()> {

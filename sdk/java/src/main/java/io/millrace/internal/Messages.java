@@ -112,8 +112,8 @@ public final class Messages {
         type(REVOKED, "cancelled:f");
         type(REPAIR, "json:t");
         type(MANAGE, "json:t");
-        type(INVOKE_FUNCTION, "function:t data:b log?:t durability?:d key?:t");
-        type(INVOKED_FUNCTION, "log:t seqno:N id:i");
+        type(INVOKE_FUNCTION, "function:t data:b log?:t durability?:d key?:t wait_ms?:n");
+        type(INVOKED_FUNCTION, "log:t seqno:N id:i run?:i state?:t result?:b code?:t error?:t");
         type(UPLOAD, "sha256:b offset:N data:b");
         type(SET_LOG, "log:t history:N");
         type(CANCEL_RUN, "run:i");

@@ -3,8 +3,8 @@
 
 use crate::starter::{Environment, Starter};
 use millrace_namespace::{Definition, Namespace, Runtime, no_function, tasks};
-use millrace_runtime::{Call, Completion, Executor, HostCalls, Invocation, Outcome, Progress, Rest};
-use millrace_wire::{Code, Error, EventId, Name, Result};
+use millrace_runtime::{Rest, StepCalls, StepWork, Stepper, Watch};
+use millrace_wire::{Code, Error, Name, Result};
 use std::{
     cell::Cell,
     collections::HashMap,
@@ -27,16 +27,10 @@ pub struct MethodWorkers {
     starters: Mutex<ByPool>,
 }
 
-/// A step: the input of the worker, its names, and its timeout.
+/// A step, and its timeout.
 pub struct Step<'a> {
-    /// The pool.
-    pub pool: &'a str,
-    /// Takes the place of the name of a log.
-    pub log: &'a str,
-    /// Takes the place of the id of a run.
-    pub id: EventId,
-    /// The input of the worker.
-    pub request: &'a [u8],
+    /// What the worker runs.
+    pub work: StepWork<'a>,
     /// How long it may take, once there is a worker, before that is ended.
     pub within: Duration,
     /// How much longer, as its calls come to know.
@@ -46,7 +40,7 @@ pub struct Step<'a> {
 /// One worker of a pool, which starts with its first step.
 #[derive(Default)]
 pub struct MethodWorker {
-    worker: Option<(Arc<Starter>, u64, Box<dyn Executor>)>,
+    worker: Option<(Arc<Starter>, u64, Box<dyn Stepper>)>,
 }
 
 impl MethodWorkers {
@@ -91,54 +85,43 @@ impl MethodWorkers {
         Ok(starter)
     }
 
-    /// Runs a step in a worker; ends it early if `is_over` returns true.
+    /// Runs a step in a worker, and returns its result; ends it early if `is_over` returns true.
     pub fn run(
         &self,
         worker: &mut MethodWorker,
         step: &Step<'_>,
-        host: &mut dyn HostCalls,
+        calls: &mut dyn StepCalls,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<()> {
-        let starter = self.starter(step.pool)?;
+    ) -> Result<Vec<u8>> {
+        let starter = self.starter(step.work.pool)?;
         starter.check()?;
-        let (generation, mut executor) = match worker.worker.take() {
-            Some((of, generation, executor)) if Arc::ptr_eq(&of, &starter) && generation == starter.generation() => {
-                (generation, executor)
+        let (generation, mut stepper) = match worker.worker.take() {
+            Some((of, generation, stepper)) if Arc::ptr_eq(&of, &starter) && generation == starter.generation() => {
+                (generation, stepper)
             }
-            _ => starter.executor()?,
+            _ => starter.stepper()?,
         };
-        executor.get_ready()?;
-        let Step { log, id, request, within, extra, .. } = *step;
-        let invocation = Invocation { log, seqno: 0, payload: request, run: id, attempt: 1, streamed: false };
-        let (until, look_at) = (Instant::now() + within, Instant::now());
-        let mut watch = Watch { until, extra, look_at, is_over, outcome: Outcome::NotStarted };
-        executor.run(&mut [Call { invocation, host }], &mut watch);
-        worker.worker = Some((starter, generation, executor));
-        match watch.outcome {
-            Outcome::Done => Ok(()),
-            Outcome::Failed(error) if error.code() == Code::RunCancelled => {
-                Err(Code::RunTimeout.error("the method did not end in time, and its worker was ended"))
-            }
-            Outcome::Failed(error) | Outcome::CannotStart(error) => Err(error),
-            Outcome::NotStarted => Err(Code::WorkerDied.error("the worker had ended")),
-        }
+        stepper.get_ready()?;
+        let Step { work, within, extra } = step;
+        let (until, look_at) = (Instant::now() + *within, Instant::now());
+        let stepped = stepper.step(work, calls, &mut Follow { until, extra, look_at, is_over });
+        worker.worker = Some((starter, generation, stepper));
+        stepped.map_err(|error| match error.code() {
+            Code::RunCancelled => Code::RunTimeout.error("the method did not end in time, and its worker was ended"),
+            _ => error,
+        })
     }
 }
 
 /// Follows one step.
-struct Watch<'a> {
+struct Follow<'a> {
     until: Instant,
     extra: &'a Cell<Duration>,
     look_at: Instant,
     is_over: &'a dyn Fn() -> bool,
-    outcome: Outcome,
 }
 
-impl Progress for Watch<'_> {
-    fn ended(&mut self, _: usize, completion: Completion) {
-        self.outcome = completion.outcome;
-    }
-
+impl Watch for Follow<'_> {
     fn wake_at(&self) -> Option<Instant> {
         Some(self.look_at)
     }
