@@ -61,7 +61,7 @@ def result_of(returned: object, output: Any) -> bytes:
         else:
             import json
 
-            result = b"\2" + json.dumps(returned, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=plain).encode()
+            result = b"\2" + json.dumps(returned, default=plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
         if len(result) <= _RESULT_BYTES_MAX:
             return result
         why = f"it has {len(result) - 1} bytes, and a result at most {_RESULT_BYTES_MAX - 1}"
