@@ -104,6 +104,12 @@ fn data() {
 }
 
 #[test]
+fn sql() {
+    let printed = type_in("sql.md");
+    says(&printed, &["19.99158313725492", "16.48", "22500", "exit code 2", "49153", "50999,20", "11000", "19.499970"]);
+}
+
+#[test]
 fn serverless() {
     let printed = type_in("serverless.md");
     says(

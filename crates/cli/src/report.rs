@@ -52,7 +52,12 @@ pub fn failure(failure: &Failure, json: bool) -> ExitCode {
 
 /// Prints one error on standard error. If that is closed, the error is lost.
 pub fn say(error: &Error, json: bool) {
-    feed::stderr(&if json { format!("{}\n", object(error)) } else { paragraph(error) });
+    feed::stderr(&text(error, json));
+}
+
+/// One error as it is printed.
+pub fn text(error: &Error, json: bool) -> String {
+    if json { format!("{}\n", object(error)) } else { paragraph(error) }
 }
 
 /// An error in JSON, for programs.

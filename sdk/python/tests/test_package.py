@@ -80,6 +80,9 @@ def test_a_notebook_shows_logs_and_errors(tmp_path: Path, monkeypatch: pytest.Mo
         "log.to_pandas()['n'].sum()",
         "[entry.value['n'] for entry in log.tail(1, timeout=0.1)]",
         "try:\n    ns.get('missing')\nexcept millrace.Error as error:\n    print(error.remedy)",
+        "ns.sql('select sum(value.n::int) as total from raw where seqno > 1')",
+        "ns.sql('select seqno from raw where seqno > 1').df()",
+        "ns.repair({'raw': {1: '<b>'}}, reason='a test')",
     ]
     empty: dict[str, object] = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
     code = [{**empty, "id": str(i), "source": cell} for i, cell in enumerate(cells)]
@@ -100,6 +103,8 @@ def test_a_notebook_shows_logs_and_errors(tmp_path: Path, monkeypatch: pytest.Mo
     assert "<td>raw</td><td>3</td>" in outputs[2][0].data["text/html"]
     assert "3" in outputs[3][0].data["text/plain"] and outputs[4][0].data["text/plain"] == "[0, 1, 2]"
     assert "ns.logs()" in outputs[5][0].text
+    assert "total" in outputs[6][0].data["text/plain"] and "3" in outputs[6][0].data["text/plain"]
+    assert "<td>3</td>" in outputs[7][0].data["text/html"] and "&lt;b&gt;" in outputs[8][0].data["text/html"]
 
 
 def test_the_benchmark_prints_its_rows() -> None:

@@ -40,7 +40,7 @@ pub use logs::{
 };
 pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs, RetentionArgs};
 pub use serving::{DemoArgs, ListenArgs, ServeArgs};
-pub use tools::{BenchArgs, CompletionsArgs, DashboardArgs, ManArgs, ShellArg, TopArgs};
+pub use tools::{BenchArgs, CompletionsArgs, DashboardArgs, ManArgs, ShellArg, SqlArgs, TopArgs};
 
 use crate::complete;
 use clap::{Parser, Subcommand};
@@ -317,6 +317,17 @@ Examples:
   millrace repair plan raw/kitchen --at 289..576 --json"
     )]
     Repair(RepairCommand),
+    /// Answer a query in SQL over logs
+    #[command(after_help = "\
+Each log is a view with the columns seqno, time, id, cause, data and value, which is the decoded data. The views runs and events show the \
+runs of functions, and all records and runs. Put a name with a / in double quotes. Times are in UTC. The command runs Python, and needs the \
+packages of `pip install 'millrace[sql]'`.
+
+Examples:
+  millrace sql 'select * from \"raw/kitchen\" limit 5'
+  millrace sql \"select count(*) from events where time > now() - interval 1 hour\"
+  millrace sql --csv 'select seqno, time, value.celsius from \"raw/kitchen\"' > celsius.csv")]
+    Sql(SqlArgs),
     /// Show the rates of logs and functions, and update them continuously
     #[command(after_help = "\
 Shows appends and runs per second, and how many runs are pending, running, failing and dead, until you press q or Ctrl-C. If the output is \

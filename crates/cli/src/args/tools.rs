@@ -40,6 +40,22 @@ pub struct DashboardArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct SqlArgs {
+    /// The query: SELECT, or COPY (SELECT ...) TO 'file.parquet'; - reads it from standard input
+    pub query: String,
+    /// How to decode a log: json, text, number or bytes; with ? after it, a record that cannot be decoded is NULL [default: as its newest
+    /// record is]
+    #[arg(long, value_name = "LOG=DECODER")]
+    pub decode: Vec<String>,
+    /// Memory that the query may use before it writes to temporary files [default: 1GB]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// Print CSV with a header
+    #[arg(long)]
+    pub csv: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct TopArgs {
     /// Interval between updates
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = units::parse_duration)]

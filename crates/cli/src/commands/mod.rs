@@ -24,6 +24,7 @@ mod secret;
 mod serve;
 mod serving;
 mod shell;
+mod sql;
 mod top;
 mod up;
 
@@ -83,6 +84,7 @@ fn dispatch(cli: &Cli, out: &mut Out) -> Outcome {
         Command::Repair(command) => history::repair(command, global, out),
         Command::Invite(args) => cap::invite(args, global, out),
         Command::Join(args) => cap::join(args, out),
+        Command::Sql(args) => sql::run(args, global),
         Command::Top(args) => top::run(args, global, out),
         Command::Dashboard(args) => dashboard::run(args, global, out),
         Command::Bench(args) => bench::run(args, global, out),

@@ -147,7 +147,10 @@ class _Query:
 
     def _others(self) -> str:
         """The names that a query can use."""
-        logs = [log.name for log in self._namespace.logs()]
+        try:
+            logs = [log.name for log in self._namespace.logs()]
+        except Denied:
+            return "The capability does not permit listing the logs."
         said = ", ".join(quoted(name) for name in logs[:_NAMES_MAX]) or "none"
         more = f" and {len(logs) - _NAMES_MAX} more" if len(logs) > _NAMES_MAX else ""
         return f"The logs are: {said}{more}. The other views are runs and events."

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional, Union
 
+from millrace._errors._explain import plain
 from millrace._records import StoredRecord, _native
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Decoder:
             value = self.codec.decode(record.data)
             # A batch of Arrow has rows.
             value = value.to_pylist() if hasattr(value, "to_pylist") else value
-            return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=plain)
         except Exception as why:
             raise self.error(log, record.seqno, f"{type(why).__name__}: {why}") from why
 

@@ -107,7 +107,7 @@ shapes = st.one_of(
             "select * exclude (time) from raw where {0} limit 7",
             "select a.seqno, b.value from raw a join raw b on a.seqno = b.seqno + 1 where a.seqno in (select seqno from raw where {0})",
             'select r.seqno, o.data from (select * from raw where {0}) r left join "other/log" o on r.value = o.value and o.seqno < 20',
-            "with some as (select * from raw where {0}) select (select count(*) from some), count(*) from some where seqno > 50",
+            "with part as (select * from raw where {0}) select (select count(*) from part), count(*) from part where seqno > 50",
             "select seqno, lag(value) over (order by seqno) from raw where {0} qualify row_number() over (order by seqno) < 9",
             "select seqno from raw where {0} union all select seqno from \"other/log\" where {0}",
             "select log, kind, count(*) from events where seqno > 3 and log <> 'raw' or ({0}) is null group by all"
