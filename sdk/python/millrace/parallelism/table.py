@@ -22,7 +22,8 @@ def time(ms: Optional[float]) -> str:
 
 
 def percent(part: float) -> str:
-    return f"{100 * part:.0f} %"
+    """With a digit more where rounding would say "all"."""
+    return f"{100 * part:.3g} %"
 
 
 def table(runs: Sequence[Run], figures: Sequence[Metrics]) -> str:
