@@ -203,28 +203,33 @@ __attribute__((export_name("handle"))) int32_t mr_enter_(void) {
 #include <unistd.h>
 
 #define MR_HEAD_ 16
-#define MR_RUN_FIXED_ 32
-#define MR_RUN_MAX_ (MR_HEAD_ + MR_RUN_FIXED_ + MR_LOG_NAME_MAX + MR_RECORD_MAX)
+#define MR_WORK_FIXED_ 32
+#define MR_WORK_MAX_ (MR_HEAD_ + MR_WORK_FIXED_ + MR_LOG_NAME_MAX + MR_RECORD_MAX)
 #define MR_PAYLOAD_MAX_ (16u << 20)
-enum { MR_RUN_ = 1, MR_ANSWER_ = 2 };
+#define MR_PROTOCOL_ 4
+enum { MR_WORK_ = 1, MR_ANSWER_ = 2 };
+/* The number of a WORK frame, and the bit of it in HELLO. */
+enum { MR_RUN_ = 1 };
 enum { MR_HELLO_ = 16, MR_APPEND_ = 18, MR_DONE_, MR_GET_, MR_LATEST_, MR_NOW_, MR_RANDOM_, MR_OUTPUT_ };
 
 typedef struct {
     uint32_t length;
     uint8_t kind;
     uint16_t name_length;
-    uint64_t number;
+    uint32_t work, number;
 } mr_head_;
 
 static int mr_fd_ = 3;
-/* Received and not yet used: [mr_begin_, mr_end_). RUN frames wait here while an answer is awaited; the window that
+/* Received and not yet used: [mr_begin_, mr_end_). WORK frames wait here while an answer is awaited; the window that
  * our HELLO announces bounds them to half of it. */
-static unsigned char mr_in_[2 * MR_RUN_MAX_];
+static unsigned char mr_in_[2 * MR_WORK_MAX_];
 static size_t mr_begin_, mr_end_;
 /* Staged, to be written before the next answer is awaited or the run is done. */
 static unsigned char mr_out_[65536];
 static size_t mr_staged_;
 static uint64_t mr_run_low_, mr_run_high_;
+/* The work in progress, which each frame names. */
+static uint32_t mr_work_id_;
 /* Whether each append of the run is answered. */
 static int mr_streamed_;
 /* The run's record, apart from what arrives meanwhile. */
@@ -282,12 +287,13 @@ static void mr_stage_(const void *data, size_t size) {
     mr_staged_ += size;
 }
 
-static void mr_frame_(int kind, uint64_t number, const char *name, size_t name_length, const void *data, size_t size) {
+static void mr_frame_(int kind, uint32_t number, const char *name, size_t name_length, const void *data, size_t size) {
     unsigned char head[MR_HEAD_];
     mr_store_(head, name_length + size, 4);
     mr_store_(head + 4, (uint64_t)kind, 2);
     mr_store_(head + 6, name_length, 2);
-    mr_store_(head + 8, number, 8);
+    mr_store_(head + 8, mr_work_id_, 4);
+    mr_store_(head + 12, number, 4);
     mr_stage_(head, sizeof head);
     mr_stage_(name, name_length);
     mr_stage_(data, size);
@@ -315,7 +321,8 @@ static mr_head_ mr_head_at_(size_t at) {
     head.length = (uint32_t)mr_load_(from, 4);
     head.kind = from[4];
     head.name_length = (uint16_t)mr_load_(from + 6, 2);
-    head.number = mr_load_(from + 8, 8);
+    head.work = (uint32_t)mr_load_(from + 8, 4);
+    head.number = (uint32_t)mr_load_(from + 12, 4);
     return head;
 }
 
@@ -337,18 +344,32 @@ static void mr_take_(size_t at, size_t length, void *buffer, size_t capacity) {
     }
 }
 
-/* Sends what was staged and waits for the answer, behind RUN frames that may be under way. */
+/* The code of a refusal, whose digits follow "MR", as a negative number. */
+static int64_t mr_refusal_(const unsigned char *code, size_t size) {
+    int64_t number = 0;
+    size_t i;
+    for (i = 2; i < size; i++) number = 10 * number + (code[i] - '0');
+    return number == 0 ? MR_CALL_INVALID : -number;
+}
+
+/* Sends what was staged and waits for the answer, behind WORK frames that may be under way. */
 static int64_t mr_answer_(void *buffer, size_t capacity) {
     size_t at = 0;
-    unsigned char *head_at;
+    unsigned char *head_at, code[8];
     mr_head_ head;
     mr_flush_();
     while ((head = mr_head_at_(at)).kind != MR_ANSWER_) at += MR_HEAD_ + head.length;
     head_at = mr_in_ + mr_begin_ + at;
     memmove(head_at, head_at + MR_HEAD_, mr_end_ - mr_begin_ - at - MR_HEAD_);
     mr_end_ -= MR_HEAD_;
-    mr_take_(at, head.length, buffer, head.number == 0 ? capacity : 0);
-    return head.number == 0 ? (int64_t)head.length : -(int64_t)head.number;
+    if (head.name_length == 0) {
+        mr_take_(at, head.length, buffer, capacity);
+        return (int64_t)head.length;
+    }
+    if (head.name_length > sizeof code || head.name_length > head.length) mr_quit_();
+    mr_take_(at, head.name_length, code, sizeof code);
+    mr_take_(at, head.length - head.name_length, NULL, 0);
+    return mr_refusal_(code, head.name_length);
 }
 
 int64_t mr_publish(const char *log, const void *data, size_t size) {
@@ -379,7 +400,9 @@ int mr_append(const char *log, const void *data, size_t size) {
 
 int64_t mr_get(const char *log, uint64_t seqno, void *buffer, size_t capacity) {
     size_t length = mr_length_(log);
-    mr_frame_(MR_GET_, seqno, log, length > MR_LOG_NAME_MAX ? MR_LOG_NAME_MAX + 1 : length, NULL, 0);
+    unsigned char of[8];
+    mr_store_(of, seqno, 8);
+    mr_frame_(MR_GET_, 0, log, length > MR_LOG_NAME_MAX ? MR_LOG_NAME_MAX + 1 : length, of, sizeof of);
     return mr_answer_(buffer, capacity);
 }
 
@@ -401,8 +424,10 @@ int64_t mr_now_ns(void) {
 
 int mr_random(void *buffer, size_t size) {
     int64_t answer;
+    unsigned char count[4];
     if (size > MR_RANDOM_MAX) return MR_CALL_INVALID;
-    mr_frame_(MR_RANDOM_, size, NULL, 0, NULL, 0);
+    mr_store_(count, size, 4);
+    mr_frame_(MR_RANDOM_, 0, NULL, 0, count, sizeof count);
     answer = mr_answer_(buffer, size);
     return answer < 0 ? (int)answer : 0;
 }
@@ -461,46 +486,47 @@ void mr_run_id(char buffer[MR_RUN_ID_MAX + 1]) {
 void mr_idempotency_key(char buffer[MR_RUN_ID_MAX + 1]) { mr_run_id(buffer); }
 
 /* Says how the run ended: a code and a message, or neither. */
-static void mr_done_(uint64_t serial, int status) {
+static void mr_done_(int status) {
     static const char too_long[] = "the record is longer than MR_RECORD_MAX: the handler was not called";
     char text[48] = "the handler returned ", digits[12];
     size_t at = mr_length_(text), count = 0;
     uint32_t left = status < 0 ? 0u - (uint32_t)status : (uint32_t)status;
     if (status == 0) {
-        mr_frame_(MR_DONE_, serial, NULL, 0, mr_result_, mr_result_size_);
+        mr_frame_(MR_DONE_, 0, NULL, 0, mr_result_, mr_result_size_);
     } else if (status == MR_STATUS_RECORD_TOO_LONG) {
-        mr_frame_(MR_DONE_, serial, "MR3124", 6, too_long, sizeof too_long - 1);
+        mr_frame_(MR_DONE_, 0, "MR3124", 6, too_long, sizeof too_long - 1);
     } else {
         if (status < 0) text[at++] = '-';
         do digits[count++] = (char)('0' + left % 10);
         while ((left /= 10) != 0);
         while (count > 0) text[at++] = digits[--count];
-        mr_frame_(MR_DONE_, serial, "MR3109", 6, text, at);
+        mr_frame_(MR_DONE_, 0, "MR3109", 6, text, at);
     }
 }
 
-/* Runs the frame at the front, and takes it away. Other frames than RUN do not come unasked. */
+/* Runs the frame at the front, and takes it away. Other frames than WORK do not come unasked, and only for runs, as HELLO says. */
 static void mr_run_one_(void) {
     const unsigned char *from;
     mr_record record;
     mr_head_ head = mr_head_at_(0);
     size_t kept = MR_HEAD_ + head.length;
     int status = MR_STATUS_RECORD_TOO_LONG;
-    if (head.kind != MR_RUN_ || head.length < MR_RUN_FIXED_ + (uint32_t)head.name_length) mr_quit_();
-    if (head.name_length <= MR_LOG_NAME_MAX && kept <= MR_HEAD_ + MR_RUN_FIXED_ + head.name_length + (size_t)MR_RECORD_MAX) {
+    if (head.kind != MR_WORK_ || head.number != MR_RUN_ || head.length < MR_WORK_FIXED_ + (uint32_t)head.name_length) mr_quit_();
+    mr_work_id_ = head.work;
+    if (head.name_length <= MR_LOG_NAME_MAX && kept <= MR_HEAD_ + MR_WORK_FIXED_ + head.name_length + (size_t)MR_RECORD_MAX) {
         mr_need_(0, kept);
         from = mr_in_ + mr_begin_ + MR_HEAD_;
         mr_run_low_ = mr_load_(from + 8, 8);
         mr_run_high_ = mr_load_(from + 16, 8);
-        memcpy(mr_log_, from + MR_RUN_FIXED_, head.name_length);
+        memcpy(mr_log_, from + MR_WORK_FIXED_, head.name_length);
         mr_log_[head.name_length] = 0;
         record.log = mr_log_;
         record.seqno = mr_load_(from, 8);
         record.attempt = (uint32_t)mr_load_(from + 24, 4);
         mr_streamed_ = (int)mr_load_(from + 28, 4) & 1;
-        record.size = head.length - MR_RUN_FIXED_ - head.name_length;
+        record.size = head.length - MR_WORK_FIXED_ - head.name_length;
         record.data = mr_data_;
-        memcpy(mr_data_, from + MR_RUN_FIXED_ + head.name_length, record.size);
+        memcpy(mr_data_, from + MR_WORK_FIXED_ + head.name_length, record.size);
         mr_begin_ += kept;
         mr_result_size_ = 0;
         status = handle(&record);
@@ -508,20 +534,23 @@ static void mr_run_one_(void) {
         mr_begin_ += MR_HEAD_;
         mr_take_(0, head.length, NULL, 0);
     }
-    mr_done_(head.number, status);
+    mr_done_(status);
     mr_flush_();
 }
 
 int main(void) {
-    unsigned char window[4];
+    unsigned char hello[12] = {0};
     const char *fd = getenv("MILLRACE_FD");
     if (fd != NULL) mr_fd_ = atoi(fd);
     if (fcntl(mr_fd_, F_SETFD, FD_CLOEXEC) != 0) {
         static const char text[] = "this program is a Millrace function: run it with runtime = \"process\"\n";
         return write(2, text, sizeof text - 1) < 0 ? 3 : 2;
     }
-    mr_store_(window, MR_RUN_MAX_, 4);
-    mr_frame_(MR_HELLO_, 2, NULL, 0, window, 4);
+    /* window, works, kinds, features */
+    mr_store_(hello, MR_WORK_MAX_, 4);
+    mr_store_(hello + 4, 1, 2);
+    mr_store_(hello + 6, 1u << (MR_RUN_ - 1), 2);
+    mr_frame_(MR_HELLO_, MR_PROTOCOL_, NULL, 0, hello, sizeof hello);
     mr_flush_();
     for (;;) mr_run_one_();
 }

@@ -247,8 +247,7 @@ static inline void mr_return_text(mr_call *call, const char *text, size_t size) 
 static inline void mr_return_bytes(mr_call *call, const void *data, size_t size) { mr_return_run_(call, 0xC6, data, size); }
 
 /* -------------------------------------------------------------------------------------------------------- steps */
-#define MR_STEP_FIELDS_ "_step/fields"
-#define MR_STEP_RESULT_ "_step/result"
+MR_IMPORT_(fields) int64_t mr_host_fields_(void *, size_t);
 /* Markers and lengths around an object, an answer, and the text of an exception. */
 #define MR_STEP_OVERHEAD_ 64
 
@@ -288,7 +287,7 @@ static inline void mr_object_(mr_call *call, size_t size, void (*make)(mr_call *
         if (make != 0 && call->raised_ == 0) make(call);
         return;
     }
-    int64_t length = mr_get(MR_STEP_FIELDS_, 0, fields, capacity);
+    int64_t length = mr_host_fields_(fields, capacity);
     const unsigned char *at = fields, *end = fields + length, *name, *found = 0;
     size_t named, found_size = 0;
     if (length >= 0 && (size_t)length <= capacity && mr_array_(&at, end) == 2 && (name = mr_run_(&at, end, &named)) != 0 &&
@@ -385,7 +384,7 @@ static inline int mr_step_(const mr_record *record, const mr_method *methods, si
             to += size;
         }
     }
-    return mr_append(MR_STEP_RESULT_, out, (size_t)(to - out));
+    return mr_host_result_(1, out, (size_t)(to - out));
 }
 
 /* Defines `handle` for a class: the struct of its objects, the function that makes one (or 0), the migration (or MR_NO_MIGRATION), and the

@@ -97,7 +97,7 @@ def test_a_narrow_capability_says_what_it_lacks(own_host: Host, opens: Opens, tm
         expect(page.locator("main")).to_contain_text("You may not see this")
         assert "cap=" not in page.url, "the capability is not in the address that the browser keeps"
         expect(page.locator("main")).to_contain_text("MR6132")
-        for screen in ["map", "runs", "failures", "functions", "repairs", "links", "objects"]:
+        for screen in ["map", "runs", "failures", "functions", "repairs", "links", "objects", "capabilities"]:
             page.goto(f"{own_host.url}/ui/farm/{screen}")
             expect(page.get_by_role("alert").first).to_contain_text("You may not see this")
         page.goto(f"{own_host.url}/ui/farm/logs/raw/cellar")
@@ -140,6 +140,26 @@ def test_a_link_with_a_code_opens_the_dashboard_once(own_host: Host, opens: Open
         expect(page.get_by_role("alert").first).to_contain_text("MR6084")
     # The capability has an entry in the audit log, and can be revoked.
     assert "dashboard" in own_host.run("cap", "audit")
+
+
+def test_a_capability_is_issued_used_and_revoked(own_host: Host, opens: Opens) -> None:
+    own_host.append("raw/cellar", b"12.5")
+    with opens(f"{own_host.url}/ui/farm/capabilities") as page:
+        page.get_by_label("On", exact=True).fill("raw/cellar")
+        page.get_by_label("Label").fill("<b>reader</b>")
+        page.get_by_role("button", name="Issue", exact=True).click()
+        link = page.get_by_label("Link to the dashboard").input_value()
+        assert link.startswith(f"{own_host.url}/ui/farm#cap=mr1_")
+        row = page.get_by_role("region", name="Capabilities").locator("tbody tr")
+        expect(row).to_contain_text("<b>reader</b>")
+        assert faults(page) == []
+        with opens(link.replace("/ui/farm#", "/ui/farm/logs/raw/cellar#")) as reader:
+            expect(reader.locator(".record-row .value")).to_have_text("12.5")
+            row.get_by_role("button", name="Revoke").click()
+            row.get_by_role("button", name="Yes").click()
+            expect(row).to_contain_text("revoked")
+            reader.reload()
+            expect(reader.get_by_role("alert").first).to_contain_text("MR61")
 
 
 def test_one_connection_tells_what_changes(own_host: Host, opens: Opens) -> None:

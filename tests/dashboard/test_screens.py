@@ -29,6 +29,7 @@ SCREENS = {
     "links": ("farm/links", "No link to another namespace"),
     "cluster": ("farm/cluster", "belongs to no cluster"),
     "objects": ("farm/objects", "There are no shared objects"),
+    "capabilities": ("farm/capabilities", "Issue a capability"),
 }
 
 

@@ -108,3 +108,31 @@ def test_a_code_is_exchanged_once_for_a_capability(own_host: Host) -> None:
     # The command gets one at the socket of the namespace.
     link = own_host.run("dashboard", "--code").strip()
     assert post(own_host, "login", {"code": link.rsplit("=", 1)[1]}).status_code == 200
+
+
+def test_capabilities_are_issued_listed_and_revoked(own_host: Host) -> None:
+    assert requests.get(f"{own_host.ns}/capabilities", timeout=PATIENCE_S).json() == {"capabilities": []}
+    ask = {"do": "issue", "allow": [{"rights": ["read"], "on": "out"}], "expires_s": 3600, "label": "reader <b>"}
+    made = post(own_host, "capabilities", ask).json()
+    headers = {"authorization": f"Bearer {made['capability']}"}
+    assert requests.get(f"{own_host.ns}/logs/out/records", headers=headers, timeout=PATIENCE_S).status_code == 200
+    assert requests.get(f"{own_host.ns}/logs/raw%2Fkitchen/records", headers=headers, timeout=PATIENCE_S).status_code == 403
+    [listed] = requests.get(f"{own_host.ns}/capabilities", timeout=PATIENCE_S).json()["capabilities"]
+    assert (listed["ids"], listed["about"], listed["act"], listed["revoked"]) == (made["ids"], "reader <b>", "cap.issue", False)
+    assert made["capability"] not in json.dumps(listed)
+    # Who holds one issues none, lists none and revokes none without the right to.
+    revoke = {"do": "revoke", "ids": made["ids"]}
+    for answer in [post(own_host, "capabilities", ask, **headers), post(own_host, "capabilities", revoke, **headers),
+                   requests.get(f"{own_host.ns}/capabilities", headers=headers, timeout=PATIENCE_S)]:
+        assert (answer.status_code, error_of(answer)["code"]) == (403, "MR6132")
+    wide = post(own_host, "capabilities", {"do": "issue", "allow": [{"rights": ["grant", "admin"], "on": "namespace"}]}).json()
+    answer = post(own_host, "capabilities", ask, authorization=f"Bearer {wide['capability']}")
+    assert answer.status_code == 403, "a capability that a holder issued would outlive the holder's own"
+    assert post(own_host, "capabilities", revoke, authorization=f"Bearer {wide['capability']}").json() == {"revoked": 1}
+    assert requests.get(f"{own_host.ns}/logs/out/records", headers=headers, timeout=PATIENCE_S).status_code in (401, 403)
+    listed = requests.get(f"{own_host.ns}/capabilities", timeout=PATIENCE_S).json()["capabilities"]
+    assert [it["revoked"] for it in listed] == [False, True]
+    allow = [{"rights": ["read"], "on": "out"}]
+    for wrong in [{"allow": []}, {"allow": [{"rights": ["fly"], "on": "out"}]}, {"allow": [{"rights": ["read"], "on": "_keys"}]},
+                  {"allow": allow, "expires_s": 0}, {"do": "revoke", "ids": []}, {"do": "revoke", "ids": ["x"]}, {"do": "x"}]:
+        assert post(own_host, "capabilities", {"do": "issue", **wrong}).status_code == 400, wrong

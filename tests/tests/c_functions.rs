@@ -89,3 +89,30 @@ fn native_processes_that_fail_in_every_way_leave_a_dead_letter_each() {
     }
     check(&place, FUNCTIONS, |name| format!("runtime = \"process\"\ncode = \"{name}\"\ncommand = [\"./run\"]"));
 }
+
+#[test]
+fn a_function_in_c_sets_the_result_of_its_run() {
+    let place = Place::empty();
+    let body = "if (record->size == 1) return mr_result(9, record->data, 1);\n\
+        if (record->size > 60) return mr_result(MR_BYTES, record->data, MR_RESULT_MAX + 1) == MR_CALL_INVALID ? 0 : 1;\n\
+        mr_result(MR_TEXT, \"replaced\", 8); mr_result(MR_JSON, \"{\\\"n\\\":1}\", 7); return record->size == 2;";
+    compile(&place, &["clang", "--target=wasm32", "-nostdlib", "-Wl,--no-entry"], "wasm", body, "wasm.wasm");
+    std::fs::create_dir(place.path().join("native")).unwrap();
+    compile(&place, &["cc"], "native", body, "native/run");
+    place.write(
+        "millrace.toml",
+        "[functions.wasm]\nruntime = \"wasm\"\ncode = \"wasm.wasm\"\nretries = 0\n\
+         [functions.native]\nruntime = \"process\"\ncode = \"native\"\ncommand = [\"./run\"]\nretries = 0\n",
+    );
+    place.run(["up"]).ok();
+    let _host = place.serve();
+    for function in ["wasm", "native"] {
+        let invoke = |record: &str| place.run(["function", "invoke", function, record]);
+        assert_eq!(invoke("any").ok().text(), "{\"n\":1}\n");
+        assert!(invoke(&"x".repeat(61)).ok().text().contains("appended nothing"), "a result that is too long is none");
+        let failed = invoke("xx").fails("MR3109", 1);
+        assert!(failed.stdout.is_empty(), "a run that failed has no result: {failed:#?}");
+        let unknown = invoke("x");
+        assert!(unknown.code == 1 && unknown.stderr.contains("of an unknown kind"), "{unknown:#?}");
+    }
+}

@@ -14,6 +14,24 @@ fn blocks(section: &str) -> Vec<String> {
 }
 
 #[test]
+fn the_first_lines_of_the_readme_end_in_a_caused_record() {
+    let place = Place::empty();
+    let typed = patient(&blocks("In a minute").concat());
+    assert_eq!(typed.lines().count(), 6, "{typed}");
+    let script = format!("set -me\ntrap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{typed}\nwait\n");
+    let mut shell = Command::new("bash");
+    let path = std::env::var("PATH").expect("there is a PATH");
+    let bin = binary().parent().expect("the binary is in a directory").display().to_string();
+    shell.args(["-c", &script]).current_dir(place.path()).env("PATH", format!("{bin}:{path}"));
+    shell.env_remove("MILLRACE_NAMESPACE").env("MILLRACE_LISTEN", "none");
+    let ended = end_within(PAGE, shell, b"");
+    assert_eq!(ended.code, 0, "{}\n{}", ended.text(), ended.stderr);
+    for expected in ["outbox 1  Hello, world!\n", "└─ appended by run of hello ", "   └─ inbox@1 "] {
+        assert!(ended.text().contains(expected), "{expected} is not in\n{}", ended.text());
+    }
+}
+
+#[test]
 fn the_tour_can_be_typed_as_it_stands() {
     let place = Place::empty();
     // The first block builds the binary and goes to an empty directory; both are done.

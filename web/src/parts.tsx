@@ -16,6 +16,7 @@ const PATHS: Record<string, string> = {
   repairs: "M14.500 6.500a4 4 0 00-5.300 5.300L3.500 17.500l3 3 5.700-5.700a4 4 0 005.300-5.300L15 12l-3-3z",
   cluster: "M12 3v6m0 0l-6 6m6-6l6 6M4 15h4v5H4zm12 0h4v5h-4zM10 3h4",
   objects: "M12 3l8 4.500v9L12 21l-8-4.500v-9zM4 7.500l8 4.500 8-4.500M12 12v9",
+  capabilities: "M15 9a4 4 0 11-3-3.900M12.500 11.500L20 19m-3-3l2.500-2.500M9 8.500v.01",
   more: "M5 12h.01M12 12h.01M19 12h.01",
   search: "M10.500 4a6.500 6.500 0 100 13 6.500 6.500 0 000-13zM15.500 15.500L20 20",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
@@ -263,6 +264,9 @@ const NUMBERS = new Set([
   "Waiting calls",
   "Number",
   "Records a second",
+  "Runs",
+  "First",
+  "Last",
 ]);
 
 export const Table = ({

@@ -24,6 +24,7 @@ const SCREENS: Record<string, () => Promise<{ default: Screen }>> = {
   repairs: () => import("./screens/repairs"),
   links: () => import("./screens/places").then((it) => ({ default: it.Links })),
   cluster: () => import("./screens/places").then((it) => ({ default: it.Cluster })),
+  capabilities: () => import("./screens/capabilities"),
   objects: () => import("./screens/places").then((it) => ({ default: it.Objects })),
 };
 
@@ -39,6 +40,7 @@ const NAV: [string, string, string][] = [
   ["links", "Links", "i"],
   ["cluster", "Cluster", "c"],
   ["objects", "Objects", "b"],
+  ["capabilities", "Capabilities", "a"],
 ];
 /** Those that a phone shows without “more”. */
 const FIRST = 4;

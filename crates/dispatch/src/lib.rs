@@ -26,7 +26,6 @@ mod stage;
 mod starter;
 mod state;
 pub mod status;
-mod steps;
 mod streamed;
 #[cfg(test)]
 mod tests;
@@ -35,7 +34,11 @@ mod worker;
 
 pub use again::{Again, dead_letter};
 use engine::Millis;
-pub use functions::{cancel::cancel_gated as cancel_run, tasks::cancel as cancel_task};
+pub use functions::{
+    cancel::cancel_gated as cancel_run,
+    steps::{METHOD_WORKERS_MAX, MethodWorker, MethodWorkers, Step},
+    tasks::cancel as cancel_task,
+};
 use millrace_journal::{Function, Maintained};
 use millrace_namespace::Namespace;
 pub use millrace_runtime::{
@@ -57,7 +60,6 @@ use std::{
     thread::{self, JoinHandle, Thread},
     time::{Duration, Instant},
 };
-pub use steps::{METHOD_WORKERS_MAX, MethodWorker, MethodWorkers, Step};
 
 /// How often at most the status file is written.
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);

@@ -3,6 +3,7 @@
 //! Each document is one type, which is written and read. `millrace_node::documents` builds them. What is read may come from another version:
 //! fields that are missing have their default, and unknown ones are ignored.
 
+mod capabilities;
 mod error;
 mod flows;
 mod functions;
@@ -12,6 +13,7 @@ mod runs;
 mod text;
 mod why;
 
+pub use capabilities::{CapabilitiesDoc, CapabilityDoc};
 pub use error::ErrorDoc;
 pub use flows::{FlowDoc, FlowKind, FlowsDoc};
 pub use functions::{DefinitionDoc, FunctionDoc, FunctionsDoc};

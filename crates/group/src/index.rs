@@ -51,6 +51,8 @@ pub struct State {
     pub vote: u64,
     /// The last entry that it knows to be committed.
     pub commit: u64,
+    /// The leader of the term that it has heard of or was; 0 for none.
+    pub leader: u64,
 }
 
 /// Reads the bytes of stored entries.
@@ -271,7 +273,7 @@ pub fn entry_of(term: u64, index: u64, form: Form, data: Vec<u8>) -> Entry {
 
 impl Storage for Index {
     fn initial_state(&self) -> raft::Result<RaftState> {
-        let State { term, vote, commit } = self.state;
+        let State { term, vote, commit, .. } = self.state;
         let hard_state = HardState { term, vote, commit, ..HardState::default() };
         let (voters, learners) = (self.voters.clone(), self.learners.clone());
         let conf_state = ConfState { voters, learners, ..ConfState::default() };

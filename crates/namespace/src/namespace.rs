@@ -2,6 +2,7 @@
 
 mod appends;
 mod fences;
+mod flows;
 mod room;
 
 use crate::{
@@ -141,17 +142,8 @@ impl Namespace {
     pub fn over(journal: Journal) -> Self {
         let gate = Gate::new(journal.clone());
         let (bindings, keys, fence) = (BindingsCache::default(), Keys::default(), Fence::default());
-        Self {
-            inner: Arc::new(Inner {
-                journal,
-                bindings,
-                gate,
-                keys,
-                fence,
-                measures: Measures::default(),
-                flows: Flows::default(),
-            }),
-        }
+        let (measures, flows) = (Measures::default(), Flows::default());
+        Self { inner: Arc::new(Inner { journal, bindings, gate, keys, fence, measures, flows }) }
     }
 
     /// The one gate that holds what leaves.
@@ -162,11 +154,6 @@ impl Namespace {
     /// How long appends and runs take in this process.
     pub fn measures(&self) -> &Measures {
         &self.inner.measures
-    }
-
-    /// How many records flow between logs and functions in this process.
-    pub fn flows(&self) -> &Flows {
-        &self.inner.flows
     }
 
     /// The journal underneath.

@@ -1,7 +1,7 @@
 //! One process per run: the record on standard input, the exit status as the outcome. So a shell script is a function.
 //!
-//! It appends by writing to descriptor 3, one line `LOG<TAB>TEXT` per record; a line `<TAB>TEXT` is its result. A run ends with its process: all other processes of its group
-//! are then killed.
+//! It appends by writing to descriptor 3, one line `LOG<TAB>TEXT` per record; a line `<TAB>TEXT` is its result. A run ends with its process:
+//! all other processes of its group are then killed.
 
 use crate::{
     Code, Completion, Error, Executor, Invocation, Limits, Outcome, ProcessSpec, Progress, Rest, Result, Run, Watching,

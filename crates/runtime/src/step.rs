@@ -1,4 +1,4 @@
-//! A step, as its worker sees it: a run for a record of a log that does not exist, which reads and appends to logs that do not exist either.
+//! What answers the calls of code in progress: of a run, or of a step, which reaches no log.
 
 use crate::{Code, Error, Invocation, LogCalls, ObjectCalls, Outcome, Result, Run, StepCalls, StepWork};
 
@@ -10,6 +10,17 @@ pub(crate) trait Host {
     fn objects(&mut self) -> Option<&mut dyn ObjectCalls>;
     /// The same, to look only.
     fn look_at_objects(&self) -> Option<&dyn ObjectCalls>;
+    /// The step, if it is one.
+    fn step(&mut self) -> Option<&mut dyn StepAnswers> {
+        None
+    }
+}
+
+/// What a step asks for, and what it has come to.
+pub(crate) trait StepAnswers {
+    fn fields(&mut self) -> Result<Vec<u8>>;
+    fn class(&mut self, number: u64) -> Result<Vec<u8>>;
+    fn returned(&mut self, result: &[u8]);
 }
 
 impl Host for Run<'_> {
@@ -33,43 +44,34 @@ impl Host for Run<'_> {
     }
 }
 
-/// The log in which a worker's handler sees a step.
-const STEPS: &str = "_steps/";
-/// The names of a step's requests and results, which are no names of logs.
-const FIELDS: &str = "_step/fields";
-const RESULT: &str = "_step/result";
-const BODIES: &str = "_bodies/";
+/// Where a module that was compiled for the worker protocol 3 leaves the result of a step.
+const OLD_RESULT: &str = "_step/result";
 
 impl<'a> StepWork<'a> {
-    /// The name of the log in which the worker sees it.
-    pub(crate) fn log(&self) -> String {
-        format!("{STEPS}{}", self.pool)
-    }
-
-    /// What the worker runs, in this log.
-    pub(crate) fn invocation(&self, log: &'a str) -> Invocation<'a> {
-        Invocation { log, seqno: 0, payload: self.request, run: self.id, attempt: 1, streamed: false }
+    /// What the worker gets: in place of a log, the name of the pool.
+    pub(crate) fn invocation(&self) -> Invocation<'a> {
+        Invocation { log: self.pool, seqno: 0, payload: self.request, run: self.id, attempt: 1, streamed: false }
     }
 }
 
 /// The host of one step.
 pub(crate) struct StepHost<'a> {
-    work: StepWork<'a>,
     calls: &'a mut dyn StepCalls,
     result: Option<Vec<u8>>,
 }
 
 impl<'a> StepHost<'a> {
-    pub(crate) fn new(work: &StepWork<'a>, calls: &'a mut dyn StepCalls) -> Self {
-        Self { work: *work, calls, result: None }
+    pub(crate) fn new(calls: &'a mut dyn StepCalls) -> Self {
+        Self { calls, result: None }
     }
 
     /// The result, once the step has ended.
     pub(crate) fn end(self, outcome: Outcome) -> Result<Vec<u8>> {
         match outcome {
-            Outcome::Done => {
-                self.result.ok_or_else(|| Code::WorkerProtocol.error("the worker returned no result of the step"))
-            }
+            Outcome::Done => self
+                .result
+                .filter(|result| !result.is_empty())
+                .ok_or_else(|| Code::WorkerProtocol.error("the worker returned no result of the step")),
             Outcome::Failed(error) | Outcome::CannotStart(error) => Err(error),
             Outcome::NotStarted => Err(Code::WorkerDied.error("the worker had ended")),
         }
@@ -92,25 +94,36 @@ impl Host for StepHost<'_> {
     fn look_at_objects(&self) -> Option<&dyn ObjectCalls> {
         Some(self.calls)
     }
+
+    fn step(&mut self) -> Option<&mut dyn StepAnswers> {
+        Some(self)
+    }
+}
+
+impl StepAnswers for StepHost<'_> {
+    fn fields(&mut self) -> Result<Vec<u8>> {
+        self.calls.fields()
+    }
+
+    fn class(&mut self, number: u64) -> Result<Vec<u8>> {
+        self.calls.class(number)
+    }
+
+    fn returned(&mut self, result: &[u8]) {
+        self.result = Some(result.to_vec());
+    }
 }
 
 impl LogCalls for StepHost<'_> {
-    fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
-        if log != RESULT {
-            return Err(not_here("appends to no log"));
+    fn append(&mut self, log: &str, _: &[u8]) -> Result<Option<u64>> {
+        if log == OLD_RESULT {
+            return Err(Code::WorkerTooOld.error("the class was compiled with an older millrace_class.h"));
         }
-        self.result = Some(payload.to_vec());
-        Ok(None)
+        Err(not_here("appends to no log"))
     }
 
-    fn get(&mut self, log: &str, seqno: u64) -> Result<Vec<u8>> {
-        if log == FIELDS {
-            return self.calls.fields();
-        }
-        if log.strip_prefix(BODIES) != Some(self.work.pool) {
-            return Err(not_here("reads no log"));
-        }
-        self.calls.class(seqno)
+    fn get(&mut self, _: &str, _: u64) -> Result<Vec<u8>> {
+        Err(not_here("reads no log"))
     }
 
     fn latest(&mut self, _: &str) -> Result<u64> {

@@ -175,3 +175,35 @@ fn a_crash_is_this_runs_failure() {
         assert_eq!(done[2].0.outcome, if code == Code::WasmTrap { Outcome::Done } else { Outcome::NotStarted });
     }
 }
+
+#[test]
+fn the_header_writes_the_golden_frames() {
+    let file = include_str!("../../../spec/vectors/worker.json");
+    let file: serde_json::Value = serde_json::from_str(file).unwrap();
+    let text = |golden: &serde_json::Value, field: &str| golden[field].as_str().unwrap().to_owned();
+    // The kinds that functions in C send: APPEND to OUTPUT.
+    let frames = file["frames"].as_array().unwrap().iter();
+    let goldens: Vec<_> = frames.filter(|golden| (18..=24).contains(&golden["kind"].as_u64().unwrap())).collect();
+    let mut source = "#define main mr_main_\n#include \"millrace.h\"\n#undef main\n\
+                      int handle(const mr_record *record) { (void)record; return 0; }\n\
+                      int main(void) {\nmr_fd_ = 1;\n"
+        .to_owned();
+    for golden in &goldens {
+        let (name, payload) = (text(golden, "name"), text(golden, "payload"));
+        let escaped: String = (0..payload.len()).step_by(2).map(|at| format!("\\x{}", &payload[at..at + 2])).collect();
+        source += &format!(
+            "mr_work_id_ = {}; mr_frame_({}, {}, \"{name}\", {}, \"{escaped}\", {});\n",
+            golden["work"],
+            golden["kind"],
+            golden["number"],
+            name.len(),
+            payload.len() / 2
+        );
+    }
+    source += "mr_flush_(); return (void)mr_main_, 0; }";
+    let dir = TempDir::new().unwrap();
+    let program = c_to_native(dir.path(), "frames", &source);
+    let output = std::process::Command::new(program).output().unwrap();
+    let written: String = output.stdout.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(written, goldens.iter().map(|golden| text(golden, "bytes")).collect::<String>());
+}

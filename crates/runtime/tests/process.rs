@@ -2,8 +2,10 @@
 
 mod common;
 
-use common::{ends, failed, failure, impatient, limits, no_env, printed, process, run, run_one, script};
-use millrace_runtime::{Code, Limits, Outcome, ProcessExecutor, PythonExecutor, PythonSpec};
+use common::{
+    ends, failed, failure, hello, impatient, limits, no_env, printed, process, run, run_one, script, worker, worker_of,
+};
+use millrace_runtime::{Code, Outcome, ProcessExecutor, PythonExecutor, PythonSpec};
 use std::{
     fs,
     path::Path,
@@ -13,14 +15,10 @@ use std::{
 };
 use tempfile::TempDir;
 
-fn worker(body: &str, limits: Limits) -> (ProcessExecutor, TempDir) {
-    common::worker(1, body, limits)
-}
-
 #[test]
 fn any_program_that_speaks_the_protocol_is_a_function() {
     let (mut executor, _dir) =
-        worker("frame(18, 0, b'out', payload)\nprint(payload, flush=True)\nframe(19, serial)", limits());
+        worker("frame(18, 0, b'out', payload)\nprint(payload, flush=True)\nframe(19, 0)", limits());
     for _ in 0..2 {
         for ((completion, appended), payload) in
             run(&mut executor, &[b"a", b"b", b"c"]).into_iter().zip([b"a", b"b", b"c"])
@@ -42,7 +40,7 @@ fn a_failure_has_the_code_that_the_worker_states_if_it_is_one_of_a_function() {
         ("MR3999", Code::FunctionFailed),
         ("nonsense", Code::FunctionFailed),
     ] {
-        let (mut executor, _dir) = worker(&format!("frame(19, serial, b'{stated}', b'why')"), limits());
+        let (mut executor, _dir) = worker(&format!("frame(19, 0, b'{stated}', b'why')"), limits());
         assert_eq!(failure(&mut executor, b""), (found, "why".to_owned()), "{stated}");
     }
 }
@@ -55,9 +53,15 @@ fn what_is_not_allowed_on_the_channel_ends_the_worker() {
         "frame(99, 0)",
         "frame(16, 1)",
         "frame(17, 3109)",
-        "frame(19, serial + 1)",
+        "frame(19, 0, b'', b'', work + 1)",
         "frame(18, 0, b'\\xff\\xfe', b'')",
-        "frame(20, 0, b'\\xff\\xfe')",
+        "frame(20, 0, b'\\xff\\xfe', bytes(8))",
+        "frame(20, 0, b'history', bytes(7))",
+        "frame(23, 0, b'', bytes(3))",
+        "frame(27)",
+        "frame(28, 0, b'', bytes(8))",
+        "frame(40, 0, b'', b'data')",
+        "frame(22, 0, b'', b'', work + 1)",
     ] {
         let (mut executor, _dir) = worker(body, limits());
         let done = run(&mut executor, &[b"1", b"2"]);
@@ -80,8 +84,7 @@ fn half_a_frame_and_silence_end_by_the_timeout_and_endless_frames_too() {
 
 #[test]
 fn too_many_random_bytes_are_refused() {
-    let body = "frame(23, 65537)\nlength, kind, _, _, number = struct.unpack('<IBBHQ', read(16))\nread(length)\n\
-                frame(19, serial, b'MR3109', str(number).encode())";
+    let body = "frame(23, 0, b'', struct.pack('<I', 65537))\nframe(19, 0, b'MR3109', str(answer()[0]).encode())";
     assert_eq!(failure(&mut worker(body, limits()).0, b""), (Code::FunctionFailed, "3121".to_owned()));
 }
 
@@ -90,25 +93,31 @@ fn programs_that_do_not_speak_the_protocol_are_told_apart() {
     let dir = TempDir::new().unwrap();
     script(dir.path(), "ends", "#!/bin/sh\necho I am no worker\nexit 4\n");
     script(dir.path(), "talks", "#!/bin/sh\necho I think this is standard output >&3\nsleep 600\n");
-    script(
-        dir.path(),
-        "old",
-        "#!/bin/sh\nprintf '\\004\\000\\000\\000\\020\\000\\000\\000\\007\\000\\000\\000\\000\\000\\000\\000\\000\\000\\001\\000' >&3\nsleep 600\n",
-    );
     let (code, detail) = failure(&mut process(dir.path(), &["./ends"], limits()), b"");
     assert_eq!(
         (code, detail.as_str()),
         (Code::WorkerNotReady, "the process exited with status 4; it printed last:\nI am no worker")
     );
     assert_eq!(failure(&mut process(dir.path(), &["./talks"], limits()), b"").0, Code::WorkerProtocol);
-    let (code, detail) = failure(&mut process(dir.path(), &["./old"], limits()), b"");
+    let (code, detail) = failure(&mut worker_of(&hello(7, 1), "pass", limits()).0, b"");
     assert!(code == Code::WorkerProtocol && detail.contains("version 7"), "{detail}");
     assert_eq!(failure(&mut process(dir.path(), &["./absent"], limits()), b"").0, Code::CommandUnusable);
 }
 
 #[test]
+fn a_program_of_an_older_version_is_told_what_to_do() {
+    for version in 1..=3 {
+        // Its head has a number of 8 bytes and no work.
+        let old = format!("os.write(3, struct.pack('<IBBHQI', 4, 16, 0, 0, {version}, 65536))");
+        let (code, detail) = failure(&mut worker_of(&old, "pass", limits()).0, b"");
+        assert!(code == Code::WorkerTooOld && detail.contains(&format!("version {version}")), "{detail}");
+        assert!(code.remedy().contains("millrace.h"));
+    }
+}
+
+#[test]
 fn a_worker_that_ends_between_batches_is_replaced_without_a_failed_run() {
-    let (mut executor, dir) = worker("frame(18, 0, b'out', str(os.getpid()).encode())\nframe(19, serial)", limits());
+    let (mut executor, dir) = worker("frame(18, 0, b'out', str(os.getpid()).encode())\nframe(19, 0)", limits());
     let pid =
         |executor: &mut ProcessExecutor| String::from_utf8(run(executor, &[b""]).remove(0).1.remove(0).1).unwrap();
     let first = pid(&mut executor);

@@ -102,14 +102,14 @@ fn a_worker_is_left_what_it_has_not_begun() {
         format!(
             "open('{}', 'a').write(f'{{os.getpid()}} {{payload}} ')\n\
              while payload == b'slow' and not os.path.exists('{}'): time.sleep(0.001)\n\
-             frame(19, serial)",
+             frame(19)",
             pids.display(),
             flag.display()
         )
     };
     let notes = TempDir::new().unwrap();
     let flag = notes.path().join("flag");
-    let (mut executor, _dir): (ProcessExecutor, _) = worker(2, &body(notes.path()), limits());
+    let (mut executor, _dir): (ProcessExecutor, _) = worker(&body(notes.path()), limits());
     assert_eq!(follow(&mut executor, &flag, Rest::Run), [DONE, DONE, DONE]);
     fs::remove_file(&flag).unwrap();
     assert_eq!(follow(&mut executor, &flag, Rest::Leave), [DONE, DONE, LEFT]);
@@ -151,7 +151,7 @@ fn a_module_that_loops_lets_its_follower_wake() {
 #[test]
 fn a_worker_cannot_say_of_a_run_that_it_could_not_start() {
     for code in [3003, 3113, 3114, 3115, 3116, 3117, 3118, 3119, 3120, 3125] {
-        let (mut executor, _dir) = worker(1, &format!("frame(19, serial, b'MR{code}', b'why')"), limits());
+        let (mut executor, _dir) = worker(&format!("frame(19, 0, b'MR{code}', b'why')"), limits());
         let mut outcomes = Vec::new();
         let invocation =
             Invocation { log: "in", seqno: 1, payload: b"", run: EventId::from_bits(RUN), attempt: 1, streamed: false };

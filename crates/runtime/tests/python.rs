@@ -203,10 +203,10 @@ fn bytes_on_the_frame_channel_are_a_protocol_error() {
     ends_the_worker(" os.write(3, b'Hello, world, hello, world')", limits(), Code::WorkerProtocol, "Hello, world");
     // A well-formed DONE of another run.
     ends_the_worker(
-        " import struct\n os.write(3, struct.pack('<IBBHQ', 0, 19, 0, 0, 99))",
+        " import struct\n os.write(3, struct.pack('<IBBHII', 0, 19, 0, 0, 99, 0))",
         limits(),
         Code::WorkerProtocol,
-        "DONE of run 99",
+        "Done of work 99",
     );
 }
 

@@ -344,38 +344,6 @@ fn every_runtime_passes_the_attempt_and_a_constant_key() {
 }
 
 #[test]
-fn a_worker_of_version_1_runs_atomic_functions_and_is_never_sent_a_streamed_run() {
-    let body = "assert flags == 0\nframe(18, 0, b'pid', str(os.getpid()).encode())\nframe(19, serial)";
-    let (mut executor, _dir) = worker(1, body, limits());
-    let (_, first) = attempt(&mut executor, false, 1, b"");
-    for _ in 0..2 {
-        let (completion, calls) = streamed(&mut executor, b"");
-        assert_eq!(failed(&completion).0, Code::WorkerTooOld);
-        assert!(calls.is_empty());
-    }
-    let (completion, again) = attempt(&mut executor, false, 1, b"");
-    assert_eq!((completion.outcome, again), (Outcome::Done, first), "the process went on");
-
-    // Behind an atomic run, which is done, and before one, which goes to the next batch.
-    let mut hosts = [Script::default(), Script::default(), Script::default()];
-    let mut batch: Vec<Run<'_>> = hosts
-        .iter_mut()
-        .zip([false, true, false])
-        .map(|(host, streamed)| {
-            let run = EventId::from_bits(common::RUN);
-            Run {
-                invocation: Invocation { log: "in", seqno: 1, payload: b"", run, attempt: 1, streamed },
-                logs: host,
-                objects: None,
-            }
-        })
-        .collect();
-    let mut ends = Vec::new();
-    executor.run(&mut batch, &mut |i: usize, completion: Completion| ends.push((i, completion.outcome)));
-    assert!(matches!(&ends[..], [(0, Outcome::Done), (1, Outcome::Failed(_)), (2, Outcome::NotStarted)]), "{ends:?}");
-}
-
-#[test]
 fn a_worker_written_from_the_specification_streams() {
     let body = "\
         assert flags == 1\n\
@@ -384,8 +352,8 @@ fn a_worker_written_from_the_specification_streams() {
         frame(18, 0, b'out', b'%d %d' % (number, int.from_bytes(seqno, 'little')))\n\
         answer()\n\
         frame(18, 0, b'refused', b'')\n\
-        os.write(3, packed(24, 0, b'', repr(answer()).encode()) + packed(19, serial))";
-    let (mut executor, _dir) = worker(2, body, limits());
+        os.write(3, packed(24, 0, b'', repr(answer()).encode()) + packed(19))";
+    let (mut executor, _dir) = worker(body, limits());
     for _ in 0..2 {
         let (completion, calls) = streamed(&mut executor, b"x");
         assert_eq!(failed(&completion).0, Code::LogNotFound);
@@ -399,31 +367,31 @@ fn a_worker_that_does_not_wait_for_its_answer_is_stopped() {
     // One write each, so that both frames are there before the first is answered.
     for frames in [
         "packed(18, 0, b'out', b'1') + packed(18, 0, b'out', b'2')",
-        "packed(18, 0, b'out', b'1') + packed(19, serial)",
+        "packed(18, 0, b'out', b'1') + packed(19)",
         "packed(18, 0, b'out', b'1') + packed(22, 0)",
         "packed(22, 0) + packed(18, 0, b'out', b'1')",
-        "packed(20, 1, b'history') + packed(21, 0, b'history')",
-        "packed(18, 0, b'refused', b'1') + packed(19, serial)",
+        "get(b'history', 1) + packed(21, 0, b'history')",
+        "packed(18, 0, b'refused', b'1') + packed(19)",
     ] {
-        let (mut executor, _dir) = worker(2, &format!("os.write(3, {frames})\ntime.sleep(600)"), limits());
+        let (mut executor, _dir) = worker(&format!("os.write(3, {frames})\ntime.sleep(600)"), limits());
         let (completion, calls) = streamed(&mut executor, b"");
         let (code, detail) = failed(&completion);
         assert!(code == Code::WorkerProtocol && detail.contains("before the answer"), "{frames}: {detail}");
         assert_eq!(calls.len(), 1, "{frames}");
     }
     // What it prints meanwhile is no call, and in an atomic run nobody waits.
-    let body = "os.write(3, packed(18, 0, b'out', b'1') + packed(24, 0, b'', b'said'))\nanswer()\nframe(19, serial)";
-    let (completion, calls) = streamed(&mut worker(2, body, limits()).0, b"");
+    let body = "os.write(3, packed(18, 0, b'out', b'1') + packed(24, 0, b'', b'said'))\nanswer()\nframe(19)";
+    let (completion, calls) = streamed(&mut worker(body, limits()).0, b"");
     assert_eq!((completion.outcome, &completion.output[..], calls.len()), (Outcome::Done, &b"said"[..], 1));
-    let body = "os.write(3, packed(18, 0, b'out', b'1') + packed(18, 0, b'out', b'2') + packed(19, serial))";
-    let (completion, calls) = attempt(&mut worker(2, body, limits()).0, false, 1, b"");
+    let body = "os.write(3, packed(18, 0, b'out', b'1') + packed(18, 0, b'out', b'2') + packed(19))";
+    let (completion, calls) = attempt(&mut worker(body, limits()).0, false, 1, b"");
     assert_eq!((completion.outcome, calls.len()), (Outcome::Done, 2));
 }
 
 #[test]
 fn a_worker_that_waits_for_what_never_comes_is_stopped_by_its_timeout() {
     let body = "frame(18, 0, b'out', b'1')\nanswer()";
-    let (completion, calls) = attempt(&mut worker(2, body, impatient()).0, false, 1, b"");
+    let (completion, calls) = attempt(&mut worker(body, impatient()).0, false, 1, b"");
     assert_eq!(failed(&completion).0, Code::RunTimeout);
     assert!(calls.len() <= 1, "{calls:?}");
 }
@@ -431,18 +399,18 @@ fn a_worker_that_waits_for_what_never_comes_is_stopped_by_its_timeout() {
 #[test]
 fn a_worker_that_takes_no_answers_is_not_heard_on() {
     // Each answer has 5 MiB, so the first fills what may wait.
-    let asks = "os.write(3, b''.join(packed(20, i, b'big') for i in range(20)))\n";
-    let (completion, calls) = attempt(&mut worker(2, &format!("{asks}time.sleep(600)"), impatient()).0, false, 1, b"");
+    let asks = "os.write(3, b''.join(get(b'big', i) for i in range(20)))\n";
+    let (completion, calls) = attempt(&mut worker(&format!("{asks}time.sleep(600)"), impatient()).0, false, 1, b"");
     assert_eq!(failed(&completion).0, Code::RunTimeout);
     assert!(calls.len() <= 1, "{calls:?}");
     // It hangs up instead: that ends the run at once, whatever its timeout.
-    let (completion, calls) = attempt(&mut worker(2, &format!("{asks}os._exit(3)"), limits()).0, false, 1, b"");
+    let (completion, calls) = attempt(&mut worker(&format!("{asks}os._exit(3)"), limits()).0, false, 1, b"");
     let (code, detail) = failed(&completion);
     assert!(code == Code::WorkerDied && detail.contains("status 3"), "{detail}");
     assert!(calls.len() <= 1, "{calls:?}");
     // It takes them after all.
-    let body = format!("{asks}for i in range(20): assert len(answer()[1]) == 5 << 20\nframe(19, serial)");
-    let (completion, calls) = attempt(&mut worker(2, &body, limits()).0, false, 1, b"");
+    let body = format!("{asks}for i in range(20): assert len(answer()[1]) == 5 << 20\nframe(19)");
+    let (completion, calls) = attempt(&mut worker(&body, limits()).0, false, 1, b"");
     assert_eq!((completion.outcome, calls.len()), (Outcome::Done, 20));
 }
 

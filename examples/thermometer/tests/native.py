@@ -10,9 +10,9 @@ from pathlib import Path
 
 from fake import Context, Record
 
-HEAD = struct.Struct("<IBBHQ")  # length, kind, zero, name length, number
-RUN_FIXED = struct.Struct("<QQQII")  # seqno, run id, attempt
-RUN, ANSWER, APPEND, DONE, GET, LATEST, OUTPUT = 1, 2, 18, 19, 20, 21, 24
+HEAD = struct.Struct("<IBBHII")  # length, kind, flags, name length, work, number
+WORK_FIXED = struct.Struct("<QQQII")  # seqno, run id, attempt
+WORK, ANSWER, APPEND, DONE, GET, LATEST, OUTPUT = 1, 2, 18, 19, 20, 21, 24
 CHANNEL = 3
 
 
@@ -39,28 +39,28 @@ class NativeFunction:
         self.socket.close()
         assert self.process.wait(120) == 0
 
-    def frame(self) -> tuple[int, int, str, bytes]:
-        length, kind, _, name_length, number = HEAD.unpack(self.stream.read(HEAD.size))
+    def frame(self) -> tuple[int, str, bytes]:
+        length, kind, _, name_length, _, _ = HEAD.unpack(self.stream.read(HEAD.size))
         body = self.stream.read(length)
-        return kind, number, body[:name_length].decode(), body[name_length:]
+        return kind, body[:name_length].decode(), body[name_length:]
 
     def send(self, kind: int, number: int, body: bytes, name_length: int = 0) -> None:
-        self.stream.write(HEAD.pack(len(body), kind, 0, name_length, number) + body)
+        self.stream.write(HEAD.pack(len(body), kind, 0, name_length, self.runs, number) + body)
         self.stream.flush()
 
     def __call__(self, record: Record, ctx: Context) -> None:
         self.runs += 1
         name = record.log.encode()
         self.send(
-            RUN, self.runs, RUN_FIXED.pack(record.seqno, 1, 1 << 16, 1, 0) + name + record.text.encode(), len(name)
+            WORK, 1, WORK_FIXED.pack(record.seqno, 1, 1 << 16, 1, 0) + name + record.text.encode(), len(name)
         )
         said = b""
         while True:
-            kind, number, name, data = self.frame()
+            kind, name, data = self.frame()
             if kind == APPEND:
                 ctx.staged.append((name, data.decode()))
             elif kind == GET:
-                self.send(ANSWER, 0, ctx.get(name, number).text.encode())
+                self.send(ANSWER, 0, ctx.get(name, int.from_bytes(data, "little")).text.encode())
             elif kind == LATEST:
                 self.send(ANSWER, 0, ctx.latest(name).to_bytes(8, "little"))
             elif kind == OUTPUT:

@@ -43,6 +43,7 @@ from millrace._worker import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    __version__: str
     from millrace import codecs, objects, repairs
     from millrace._async import AsyncLog, AsyncNamespace, AsyncTopic, aopen
     from millrace._log import Entry, Log
@@ -145,6 +146,8 @@ for _name in _worker.OFFERED:
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return _importlib.import_module("millrace._records")._native.VERSION
     if name in ("codecs", "objects", "repairs"):
         return _importlib.import_module(f"millrace.{name}")
     if name not in _LATER:

@@ -1,14 +1,15 @@
-"""The representation of namespaces, logs and topics in a notebook."""
+"""The representation of namespaces, logs, topics and repairs in a notebook."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 if TYPE_CHECKING:
     from millrace._log import Series
     from millrace._namespace import Namespace
+    from millrace.repairs import Diff, Plan, Repair
 
 _ROWS_MAX = 10
 _CELL_CHARACTERS_MAX = 80
@@ -54,3 +55,42 @@ def series(series: Series[Any]) -> str:
             value = record.data
         rows.append((record.seqno, record.time.isoformat(" ", "milliseconds"), value))
     return _table(f"{series.KIND} {series.name}: {len(series)} records", ("seqno", "time", "value"), rows)
+
+
+def plan(plan: Plan) -> str:
+    """What a repair would change, before it is requested."""
+    if plan.code is not None:
+        function, source, since = plan.code
+        rows: list[tuple[object, ...]] = [("code of", function), ("new code", source), ("since", since or "the first run that is kept")]
+        shown = _table("plan of a repair", ("", ""), rows)
+    else:
+        assert plan.request is not None
+        new = plan.request["corrections"]
+        rows = [(one["seqno"], "removed" if one.get("void") else one.get("data", one.get("base64"))) for one in new[:_ROWS_MAX]]
+        shown = _table(f"plan of a repair of log {plan.request['log']}: {_first(len(new))}", ("seqno", "new"), rows)
+    return shown + (f"<p>{_cell(plan.reason)}</p>" if plan.reason else "")
+
+
+def repair(repair: Repair) -> str:
+    """A repair, and its progress."""
+    rows = [("phase", repair.phase), ("reason", repair.reason), *repair.counts.items()]
+    if repair.error is not None:
+        rows.append(("error", ": ".join(repair.error)))
+    of = f"log {repair.log}" if repair.log else f"function {repair.function}" if repair.function else f"repair {repair.undo}"
+    return _table(f"repair {repair.number} of {of}", ("", ""), rows)
+
+
+def diff(diff: Diff) -> str:
+    """The first changes of a repair, old beside new."""
+    rows = [
+        (one.log, "new" if one.seqno is None else one.seqno, _data(one.old), _data(one.new)) for one in diff[:_ROWS_MAX]
+    ]
+    return _table(f"changes of a repair: {_first(len(diff))}", ("log", "seqno", "old", "new"), rows)
+
+
+def _first(count: int) -> str:
+    return f"{count} records" if count <= _ROWS_MAX else f"the first {_ROWS_MAX} of {count} records"
+
+
+def _data(data: Optional[bytes]) -> str:
+    return "" if data is None else data.decode(errors="backslashreplace")

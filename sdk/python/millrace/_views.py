@@ -185,7 +185,7 @@ def answer(function: str, wait: float, invoked: tuple[str, str, bytes, str, str]
         detail = f"run {run} of function '{function}' has not ended after {wait:g} s; its state is '{state}'"
     if code:
         error = _native.error(code, detail)
-        error.run = run
+        error.run = run  # type: ignore[attr-defined]
         raise error
     kind, content = result[:1], result[1:]
     if kind == b"\0":

@@ -1,24 +1,21 @@
 """Runs a Python function for a Millrace host. Needs Python 3.9 or later, and no packages.
 
-The host starts this file, behind those of `_errors`, once per deployed function, as its *zygote*: it imports the handler's module and then forks
-a worker whenever the host requests one. A worker uses the protocol of spec/protocol/worker.md on descriptor 3.
+The host starts this file, behind those of `_errors` and `_work`, once per deployed function, as its *zygote*: it imports the handler's module
+and then forks a worker whenever the host requests one. A worker uses the protocol of spec/protocol/worker.md on descriptor 3.
 """
 
 from __future__ import annotations
 
 import abc
-import collections
 import gc
 import importlib.util
 import inspect
 import io
 import json
 import os
-import select
 import socket
 import struct
 import sys
-import threading
 import traceback
 import types
 
@@ -38,7 +35,8 @@ from millrace._errors import (
     Unavailable as Unavailable,
     error_of as error_of,
 )
-from millrace._errors._explain import explain, result_of
+from millrace._errors._explain import explain, plain, result_of
+from millrace._work._channel import APPEND, CLASS, DONE, FIELDS, GET, HELLO, LATEST, NOW, OUTPUT, OVER, RANDOM, Channel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,23 +48,15 @@ if TYPE_CHECKING:
 
 _CHANNEL = 3
 _WINDOW_BYTES = 256 << 10
-# Small, because `os.read` allocates it each time, and beyond 128 KiB that is a system call.
-_RECEIVE_BYTES = 16 << 10
-# While answers wait to be received, of up to 16 MiB each.
-_RECEIVE_MORE_BYTES = 1 << 20
-# How often a thread that writes looks whether another one still receives.
-_AGAIN_MS = 20
-_PROTOCOL_VERSION = 3
+_PROTOCOL_VERSION = 4
 
 # One byte, then a path or a pid.
 _REQUEST_BYTES_MAX = 8 << 10
-# length, kind, zero, name length, number
-_HEAD = struct.Struct("<IBBHQ")
-# seqno, run id (low, high), attempt, flags
-_RUN_FIXED = struct.Struct("<QQQII")
+# seqno, id (low, high), attempt, flags
+_WORK_FIXED = struct.Struct("<QQQII")
 _STREAMED = 1
-_RUN, _ANSWER, _RETURN, _REENTER = 1, 2, 3, 4
-_HELLO, _REFUSE, _APPEND, _DONE, _GET, _LATEST, _NOW, _RANDOM, _OUTPUT, _CALL, _REENTERED = range(16, 27)
+# The kinds of work: the number of WORK.
+_RUN, _STEP = 1, 2
 
 # Codes of spec/errors.toml.
 _MEMORY_EXCEEDED = 3108
@@ -80,7 +70,6 @@ _IMPORT_USES_NAMESPACE = 3142
 
 _NAME_BYTES_MAX = 255
 _RECORD_BYTES_MAX = 16 << 20
-_OVER = "the run is over; its context can no longer be used"
 
 #: The module of a function, while it is imported. The package does not open namespaces meanwhile: the module is imported whenever the
 #: function is started or checked, so a program that deploys a function of its own would run again and again.
@@ -192,7 +181,7 @@ def encode(data: object) -> bytes:
         return data.encode()
     if isinstance(data, (bytearray, memoryview)):
         return bytes(data)
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+    return json.dumps(data, separators=(",", ":"), allow_nan=False, default=plain).encode()
 
 
 class Record(metaclass=abc.ABCMeta):
@@ -231,8 +220,8 @@ class Context:
 
     __slots__ = ("_channel", "_id", "_streamed", "attempt")
 
-    def __init__(self, channel: _Channel, run_id: int, attempt: int, streamed: bool) -> None:
-        self._channel: Optional[_Channel] = channel
+    def __init__(self, channel: Channel, run_id: int, attempt: int, streamed: bool) -> None:
+        self._channel: Optional[Channel] = channel
         self._id = run_id
         self._streamed = streamed
         self.attempt = attempt
@@ -260,33 +249,29 @@ class Context:
         payload = encode(data)
         if len(payload) > _RECORD_BYTES_MAX:
             raise error_of("MR1004", f"a record of {len(payload)} bytes; the limit is {_RECORD_BYTES_MAX}")
-        name = _log_name(log)
-        frame = _HEAD.pack(len(name) + len(payload), _APPEND, 0, len(name), 0) + name + payload
         if self._streamed:
-            return int.from_bytes(self._open().ask(self, frame), "little")
-        self._open().stage(self, frame)
+            return int.from_bytes(self._ask(APPEND, log, payload), "little")
+        channel = self._open()
+        channel.stage(self, channel.frame(APPEND, 0, _log_name(log), payload))
         return None
 
     def get(self, log: str, seqno: int) -> Record:
         """A record of a log, as of the beginning of the run; in a streamed function, as it is now."""
         if not 0 <= seqno < 1 << 64:
             raise error_of("MR1003", f"{seqno} is not a sequence number")
-        name = _log_name(log)
-        return Record(log, seqno, self._open().ask(self, _HEAD.pack(len(name), _GET, 0, len(name), seqno) + name))
+        return Record(log, seqno, self._ask(GET, log, seqno.to_bytes(8, "little")))
 
     def latest(self, log: str) -> int:
         """The seqno of the newest record of a log, 0 if it has none: as of the beginning of the run, or streamed now."""
-        name = _log_name(log)
-        answer = self._open().ask(self, _HEAD.pack(len(name), _LATEST, 0, len(name), 0) + name)
-        return int.from_bytes(answer, "little")
+        return int.from_bytes(self._ask(LATEST, log), "little")
 
     def now(self) -> float:
         """Seconds since 1970: when the attempt began, or now in a streamed run."""
-        return int.from_bytes(self._open().ask(self, _HEAD.pack(0, _NOW, 0, 0, 0)), "little") / 1e9
+        return int.from_bytes(self._ask(NOW), "little") / 1e9
 
     def random(self, n: int) -> bytes:
         """Random bytes, at most 65536."""
-        return self._open().ask(self, _HEAD.pack(0, _RANDOM, 0, 0, n))
+        return self._ask(RANDOM, payload=n.to_bytes(4, "little"))
 
     def secret(self, name: str) -> str:
         """A secret that the function's definition names. Bytes that are not UTF-8 are decoded as by `os.fsdecode`."""
@@ -299,6 +284,18 @@ class Context:
         except (FileNotFoundError, IsADirectoryError, ValueError):
             raise error_of("MR3130", f"the function may not read secret '{name}'") from None
 
+    def _fields(self) -> bytes:
+        """The fields of the object whose method runs."""
+        return self._ask(FIELDS)
+
+    def _class(self, number: int) -> bytes:
+        """The class with this number of the pool of that object."""
+        return self._ask(CLASS, payload=number.to_bytes(8, "little"))
+
+    def _ask(self, kind: int, log: str = "", payload: bytes = b"") -> bytes:
+        channel = self._open()
+        return channel.ask(self, channel.frame(kind, 0, _log_name(log), payload))
+
     def _call_object(self, call: bytes) -> bytes:
         """Calls a shared object; the answer may take a long time."""
         return self._open().call(self, call)
@@ -307,10 +304,10 @@ class Context:
         """The same within an event loop: the future of the answer. Any number of calls may wait."""
         return self._open().call_later(self, call)
 
-    def _open(self) -> _Channel:
+    def _open(self) -> Channel:
         channel = self._channel
         if channel is None:
-            raise RuntimeError(_OVER)
+            raise RuntimeError(OVER)
         if channel.forked:
             raise RuntimeError("a forked child cannot use the context of the run")
         return channel
@@ -323,295 +320,10 @@ def _log_name(log: str) -> bytes:
     return name
 
 
-class _Channel:
-    """Frames on a descriptor. One thread at a time receives, for all threads that wait for something."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        # In a child that the function forked, which has no business here.
-        self.forked = False
-        self._staged: list[bytes] = []
-        self._received = b""
-        self._at = 0
-        self._runs: collections.deque[tuple[int, bytes]] = collections.deque()
-        #: The answer of the request that is pending: the number of an error code, and the body.
-        self._answer: Optional[tuple[int, bytes]] = None
-        #: By number: what takes the answers of calls of objects, which may come at any time.
-        self._calls: dict[int, Callable[[bytes], object]] = {}
-        self._last_call = 0
-        #: Calls that come back to the object whose method runs here, and what runs them.
-        self._reentering: collections.deque[tuple[int, bytes]] = collections.deque()
-        self.reenter: Optional[Callable[[int, bytes], object]] = None
-        #: The event loop of that method, and the thread that runs it.
-        self.loop: Any = None
-        self._loop_thread = 0
-        self._socket: Optional[socket.socket] = None
-        # Functions may have threads. Lock order: _asking, _writing, _receiving.
-        self._asking = threading.Lock()
-        self._writing = threading.Lock()
-        self._receiving = threading.Condition(threading.Lock())
-        self._is_receiving = False
-
-    def is_in_use(self, stack: Any) -> bool:
-        """Whether this stack writes, receives or waits: an exception would leave a frame incomplete, or an answer untaken."""
-        while stack is not None and stack.f_locals.get("self") is not self:
-            stack = stack.f_back
-        # A method that came back may be interrupted.
-        return stack is not None and stack.f_code.co_name != "run_reentering"
-
-    def stage(self, run: Context, frame: bytes) -> None:
-        with self._writing:
-            if run._channel is None:
-                raise RuntimeError(_OVER)
-            self._staged.append(frame)
-
-    def flush(self, last: bytes = b"") -> None:
-        """Writes the staged frames, and then `last`."""
-        with self._writing:
-            self._flush(last, 0)
-
-    def _flush(self, last: bytes, calls: int) -> None:
-        """The same under the lock; `last` begins so many of the calls that wait for an answer."""
-        staged = self._staged
-        if staged:
-            staged.append(last)
-            last = b"".join(staged)
-            staged.clear()
-        if len(self._calls) > calls:
-            self._write(last)
-            return
-        written = os.write(self.fd, last)
-        while written < len(last):
-            written += os.write(self.fd, memoryview(last)[written:])
-
-    def _write(self, frames: bytes) -> None:
-        """Writes while answers may come: the host reads nothing more while too many of them are not received."""
-        if self._socket is None:
-            self._socket = socket.socket(fileno=os.dup(self.fd))
-        left = memoryview(frames)
-        receives = self._begin_receiving()
-        try:
-            while left:
-                try:
-                    left = left[self._socket.send(left, socket.MSG_DONTWAIT) :]
-                    continue
-                except BlockingIOError:
-                    poll = select.poll()
-                    poll.register(self.fd, select.POLLOUT | (select.POLLIN if receives else 0))
-                ready = poll.poll(None if receives else _AGAIN_MS)
-                # The thread that received may have its answer, and then no other one takes what the host waits to send.
-                receives = receives or self._begin_receiving()
-                if receives and ready and ready[0][1] & select.POLLIN:
-                    more = os.read(self.fd, _RECEIVE_MORE_BYTES)
-                    if not more:
-                        os._exit(0)
-                    self._received, self._at = self._received[self._at :] + more, 0
-        finally:
-            if receives:
-                self._take_received()
-                self._end_receiving()
-
-    def _begin_receiving(self) -> bool:
-        """Makes this thread the one that receives, unless there is one."""
-        with self._receiving:
-            begins, self._is_receiving = not self._is_receiving, True
-            return begins
-
-    def _end_receiving(self) -> None:
-        with self._receiving:
-            self._is_receiving = False
-            self._receiving.notify_all()
-
-    def _receive(self, has_come: Callable[[], object]) -> None:
-        """Receives frames, or waits for the thread that does, until what this thread waits for has come."""
-        with self._receiving:
-            while self._is_receiving:
-                if has_come():
-                    return
-                self._receiving.wait()
-            self._is_receiving = True
-        try:
-            while not has_come():
-                self._take(*self._frame())
-                # Under the lock: a thread may have looked for its answer, and be about to wait.
-                with self._receiving:
-                    self._receiving.notify_all()
-            # No event loop hears of what has been received already.
-            self._take_received()
-        finally:
-            self._end_receiving()
-
-    def ask(self, run: Context, frame: bytes) -> bytes:
-        with self._asking:
-            # Under the lock for which `close` looks: a thread that outlives its run must not speak in the next one.
-            if run._channel is None:
-                raise RuntimeError(_OVER)
-            self._answer = None
-            self.flush(frame)
-            self._receive(lambda: self._answer)
-            assert self._answer is not None
-            number, body = self._answer
-        if number:
-            raise error_of(f"MR{number}", body[2:].decode(errors="replace"))
-        return body[2:]
-
-    def call_later(self, run: Context, call: bytes) -> Any:
-        """Sends a call whose answer is taken by `answers`, which an event loop calls when there is something to read."""
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-        self._send_call(run, call, lambda body: loop.call_soon_threadsafe(_settle, future, body))
-        return future
-
-    def call(self, run: Context, call: bytes) -> bytes:
-        """Calls an object. While it waits, it runs the calls that come back to the object whose method makes this one."""
-        answers: list[bytes] = []
-        self._send_call(run, call, answers.append)
-        while not answers:
-            self._receive(lambda: answers or run._channel is None or self._may_reenter())
-            if not answers:
-                if run._channel is None:
-                    raise RuntimeError(_OVER)
-                # They make calls, too.
-                self.run_reentering()
-        return _outcome(answers[0])
-
-    def _send_call(self, run: Context, call: bytes, taken: Callable[[bytes], object]) -> None:
-        with self._writing:
-            if run._channel is None:
-                raise RuntimeError(_OVER)
-            self._last_call += 1
-            number = self._last_call
-            # Another thread may take the answer as soon as the call is sent.
-            self._calls[number] = taken
-            self._flush(_HEAD.pack(len(call), _CALL, 0, 0, number) + call, 1)
-
-    def _may_reenter(self) -> bool:
-        """Whether this thread runs calls that have come back: if there is an event loop, only the thread of it does."""
-        return bool(self._reentering and self.reenter and (self.loop is None or self._loop_thread == threading.get_ident()))
-
-    def use_loop(self, loop: Any) -> None:
-        """Sets the event loop of the method that this thread runs, or None."""
-        self._loop_thread = threading.get_ident()
-        self.loop = loop
-
-    def run_reentering(self) -> None:
-        """Runs the calls that have come back to the object whose method this worker runs."""
-        while self._reentering:
-            reenter = self.reenter
-            if reenter is None:
-                return
-            try:
-                came = self._reentering.popleft()
-            except IndexError:  # Another thread runs it.
-                return
-            reenter(*came)
-
-    def reentered(self, number: int, answer: bytes) -> None:
-        """Sends the answer of such a call."""
-        self.flush(_HEAD.pack(len(answer), _REENTERED, 0, 0, number) + answer)
-
-    def answers(self) -> None:
-        """Takes answers: an event loop has found that there is something to read."""
-        # A thread that waits for an answer of its own takes all others, too.
-        if self._begin_receiving():
-            try:
-                # A callback that ran before this one may have received it.
-                if select.select([self.fd], [], [], 0)[0]:
-                    self._take(*self._frame())
-                self._take_received()
-            finally:
-                self._end_receiving()
-
-    def _take_received(self) -> None:
-        while self._is_whole():
-            self._take(*self._frame())
-
-    def _take(self, kind: int, number: int, body: bytes) -> None:
-        if kind == _ANSWER:
-            self._answer = number, body
-        elif kind == _RETURN:
-            taken = self._calls.pop(number, None)
-            if taken is not None:
-                taken(body)
-        elif kind == _REENTER:
-            self._reentering.append((number, body[2:]))
-            if self.loop is not None:
-                self.loop.call_soon_threadsafe(self.run_reentering)
-        else:
-            self._runs.append((number, body))
-
-    def close(self, run: Context) -> None:
-        """Ends the use of the run's context: a thread that has sent a request gets its answer first, and one whose call waits is refused."""
-        with self._writing:
-            run._channel = None
-        if self._asking.locked():
-            with self._asking:
-                pass
-        # Answers may come until the host knows of the run's end, which it does not hear while it cannot send them.
-        with self._receiving:
-            self._receiving.notify_all()
-
-    def next_run(self) -> tuple[int, bytes]:
-        if not self._runs:
-            self._receive(lambda: self._runs)
-        # What came too late for the run before.
-        self._reentering.clear()
-        self._calls.clear()
-        return self._runs.popleft()
-
-    def _is_whole(self) -> bool:
-        """Whether a whole frame has been received."""
-        available = len(self._received) - self._at
-        return available >= 16 and available >= 16 + int.from_bytes(self._received[self._at : self._at + 4], "little")
-
-    def _frame(self) -> tuple[int, int, bytes]:
-        """The next frame: its kind, its number, and its name length (2 bytes) and body."""
-        received, at = self._received, self._at
-        while True:
-            available = len(received) - at
-            if available >= 16:
-                length, kind, _, _, number = _HEAD.unpack_from(received, at)
-                end = at + 16 + length
-                if end <= len(received):
-                    self._received, self._at = received, end
-                    return kind, number, received[at + 6 : at + 8] + received[at + 16 : end]
-                parts, missing = [received[at:]], end - len(received)
-            else:
-                parts, missing = [received[at:]], 1
-            while missing > 0:
-                more = os.read(self.fd, max(missing, _RECEIVE_BYTES))
-                if not more:
-                    # The host is gone, or done with this worker.
-                    os._exit(0)
-                parts.append(more)
-                missing -= len(more)
-            received, at = b"".join(parts), 0
-
-
-def _settle(future: Any, body: bytes) -> None:
-    """Sets the outcome of a call. One that was cancelled has none."""
-    if future.done():
-        return
-    try:
-        future.set_result(_outcome(body))
-    except Error as error:
-        future.set_exception(error)
-
-
-def _outcome(body: bytes) -> bytes:
-    """The answer of a call, or the error that it raises: the length of the code (2 bytes), the code, and the rest."""
-    length = body[0] | body[1] << 8
-    if length:
-        raise error_of(body[2 : 2 + length].decode(), body[2 + length :].decode(errors="replace"))
-    return body[2:]
-
-
 class _Printed(io.RawIOBase):
     """Standard output and error: printed text goes through the channel, so that it is assigned to the right run."""
 
-    def __init__(self, channel: _Channel, fd: int) -> None:
+    def __init__(self, channel: Channel, fd: int) -> None:
         self._channel = channel
         self._fd = fd
 
@@ -625,34 +337,38 @@ class _Printed(io.RawIOBase):
         data = bytes(printed)
         if self._channel.forked:
             return os.write(self._fd, data)
-        self._channel.flush(_HEAD.pack(len(data), _OUTPUT, 0, 0, 0) + data)
+        self._channel.flush(self._channel.frame(OUTPUT, 0, payload=data))
         return len(data)
 
 
-def _stream(channel: _Channel, fd: int) -> io.TextIOWrapper:
+def _stream(channel: Channel, fd: int) -> io.TextIOWrapper:
     buffered = io.BufferedWriter(_Printed(channel, fd))
     return io.TextIOWrapper(buffered, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
-def _work(channel: _Channel, handler: Handler) -> None:
-    """Runs the handler for every RUN frame. Each run's frames are written before the next run begins."""
+def _work(channel: Channel, handler: Handler) -> None:
+    """Runs the handler for every run, and its `__millrace_step__` for every method. Each work's frames are written before the next one begins."""
     stdout, stderr = sys.stdout, sys.stderr
-    fixed, head = _RUN_FIXED.unpack_from, _HEAD.pack
-    next_run, close, flush = channel.next_run, channel.close, channel.flush
-    channel.flush(head(4, _HELLO, 0, 0, _PROTOCOL_VERSION) + _WINDOW_BYTES.to_bytes(4, "little"))
+    fixed, next_work, close, flush = _WORK_FIXED.unpack_from, channel.next_work, channel.close, channel.flush
+    step: Any = getattr(handler, "__millrace_step__", None)
+    # window, works at once, a bit for each kind of work, features
+    hello = struct.pack("<IHHI", _WINDOW_BYTES, 1, 1 if step is None else 3, 0)
+    channel.flush(channel.frame(HELLO, _PROTOCOL_VERSION, payload=hello))
     while True:
-        serial, body = next_run()
+        kind, body = next_work()
         seqno, run_low, run_high, attempt, flags = fixed(body, 2)
         log_end = 34 + (body[0] | body[1] << 8)
         context = Context(channel, run_high << 64 | run_low, attempt, flags & _STREAMED != 0)
         try:
-            returned = handler(Record(body[34:log_end].decode(), seqno, body[log_end:]), context)
-            result = b"" if returned is None else result_of(returned, stdout)
-            done = head(len(result), _DONE, 0, 0, serial) + result
+            if kind == _STEP:
+                done = channel.frame(DONE, 0, payload=step(body[log_end:], context))
+            else:
+                returned = handler(Record(body[34:log_end].decode(), seqno, body[log_end:]), context)
+                done = channel.frame(DONE, 0, payload=b"" if returned is None else result_of(returned, stdout))
         except BaseException as error:
             code = _OUT_OF_MEMORY if isinstance(error, MemoryError) else _RAISED
             message = explain(error).encode(errors="backslashreplace")
-            done = head(len(code) + len(message), _DONE, 0, len(code), serial) + code + message
+            done = channel.frame(DONE, 0, code, message)
         if channel.forked:
             os.write(2, b"[a child that the function forked returned from the function, and was ended]\n")
             os._exit(1)
@@ -687,7 +403,7 @@ def _become_worker(zygote: int, channel_fd: int, printed_fd: int, directory: byt
     os.dup2(channel_fd, _CHANNEL, inheritable=False)
     os.close(printed_fd)
     os.close(channel_fd)
-    channel = _Channel(_CHANNEL)
+    channel = Channel(_CHANNEL)
     sys.stdout, sys.stderr = _stream(channel, 1), _stream(channel, 2)
 
     def in_forked_child() -> None:

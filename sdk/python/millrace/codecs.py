@@ -15,6 +15,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, Protocol, TypeVar
 
+from millrace._errors._explain import plain
+
 if TYPE_CHECKING:
     import pyarrow
 
@@ -59,10 +61,10 @@ class Text:
 
 
 class Json:
-    """Anything that JSON can express, written compactly. NaN and infinities are refused, as JSON has none."""
+    """Anything that JSON can express, and scalars of numpy and pandas, written compactly. NaN and infinities are refused, as JSON has none."""
 
     def encode(self, value: Any) -> bytes:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
+        return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=plain).encode()
 
     def decode(self, data: bytes) -> Any:
         return json.loads(data)

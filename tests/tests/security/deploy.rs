@@ -111,6 +111,40 @@ fn a_function_gets_no_right_that_its_deployer_does_not_have() {
 }
 
 #[test]
+fn a_caller_gets_the_result_of_its_own_run_and_no_more() {
+    let hub = Hub::new();
+    let script = "#!/bin/sh\nread -r word\n[ \"$word\" != bad ] || { echo a secret >&2; exit 3; }\nprintf '\\tgot %s\\n' \"$word\" >&3\n";
+    hub.place.write("tell.sh", script);
+    hub.place.run("function deploy tell --runtime oneshot --code tell.sh --retries 0 -- ./tell.sh".split(' ')).ok();
+    hub.place.run(["function", "invoke", "tell", "first"]).ok();
+    let caller = Deployer::new(&hub, "caller.cap", &["run=function:tell", "append=invoke/tell"]);
+    assert_eq!(caller.run(&["function", "invoke", "tell", "this"]).ok().text(), "got this\n");
+    let failed = caller.run(&["function", "invoke", "tell", "bad"]).fails("MR3109", 1);
+    assert!(failed.stderr.contains("status 3") && !failed.stderr.contains("a secret"), "{}", failed.stderr);
+    // It may not look at runs: neither at those of others, nor at its own.
+    for run in hub.place.run(["--json", "run", "ls", "--function", "tell"]).ok().objects() {
+        caller.run(&["run", "show", run["id"].as_str().unwrap()]).fails("MR6132", 1);
+    }
+    let other = Deployer::new(&hub, "other.cap", &["run=function:shout", "append=invoke/tell"]);
+    other.run(&["function", "invoke", "tell", "x"]).fails("MR6132", 1);
+}
+
+#[test]
+fn a_name_that_was_probably_meant_is_told_only_to_those_who_may_see_it() {
+    let hub = Hub::new();
+    hub.place.run(["log", "create", "salaries"]).ok();
+    let tells = |file: &str, may: &[&str]| {
+        Deployer::new(&hub, file, may).run(&["log", "get", "salarie"]).fails("MR2101", 1).stderr
+    };
+    assert!(tells("both.cap", &["read=salarie", "read=salaries"]).contains("did you mean 'salaries'?"));
+    assert!(tells("all.cap", &["read=salarie", "observe=namespace"]).contains("did you mean 'salaries'?"));
+    let reported = tells("one.cap", &["read=salarie"]);
+    assert!(reported.contains("no log 'salarie'") && !reported.contains("salaries"), "{reported}");
+    let reported = Deployer::new(&hub, "none.cap", &["read=other"]).run(&["log", "get", "salarie"]).fails("MR6132", 1);
+    assert!(!reported.stderr.contains("salaries"), "{}", reported.stderr);
+}
+
+#[test]
 fn each_change_takes_its_right() {
     let hub = Hub::new();
     hub.place.write("shout.sh", SHOUT);

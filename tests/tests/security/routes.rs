@@ -74,6 +74,16 @@ fn operations(run: EventId) -> Vec<Operation> {
         of("POST", "/v1/namespaces/{namespace}/batch", "batch", &["append=raw", "append=other"]).with(batch),
         of("GET", "/v1/namespaces/{namespace}/functions", "functions", observe),
         of("GET", "/v1/namespaces/{namespace}/functions/{function}", "functions/shout", &["observe=function:shout"]),
+        Operation {
+            body: Some("x"),
+            header: Some("Millrace-Wait: 0"),
+            ..of(
+                "POST",
+                "/v1/namespaces/{namespace}/functions/{function}",
+                "functions/shout?log=raw",
+                &["run=function:shout", "append=raw"],
+            )
+        },
         of("GET", "/v1/namespaces/{namespace}/runs", "runs", observe),
         of("GET", "/v1/namespaces/{namespace}/runs", "runs?function=shout", &["observe=function:shout"]),
         of("GET", one, format!("runs/{run}"), &["observe=function:shout"]),

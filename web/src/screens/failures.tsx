@@ -2,6 +2,7 @@
 import { type Fn, type Run, type Runs, ask, of } from "../api";
 import { count, quoted } from "../format";
 import { useAsk, useNow } from "../hooks";
+import { useChanges, useLive } from "../live";
 import { Act, Card, Cmd, Empty, Head, Loaded, RecordLink, RunLink, Table, Time } from "../parts";
 import { href } from "../router";
 import type { ScreenProps } from "../shell";
@@ -13,8 +14,10 @@ const SHOWN = 20;
 export default function Failures({ namespace, route }: ScreenProps) {
   const now = useNow();
   const only = route.query.get("function") ?? "";
-  const answer = useAsk<Runs>(of(namespace, "runs", { state: "dead", function: only, limit: LIMIT }), 5000);
-  const functions = useAsk<{ functions: Fn[] }>(of(namespace, "functions"), 5000);
+  const live = useLive(namespace, { runs: "dead" }, { run: () => failed([]), changed: (names) => names.includes("runs") && failed(names) });
+  const answer = useAsk<Runs>(of(namespace, "runs", { state: "dead", function: only, limit: LIMIT }), live.on ? 30_000 : 5000);
+  const functions = useAsk<{ functions: Fn[] }>(of(namespace, "functions"), live.on ? 30_000 : 5000);
+  const failed = useChanges(() => (answer.again(), functions.again()), 2000);
   return (
     <>
       <Head title="Failures" cmd={`millrace run ls --state dead${only ? ` --function ${quoted(only)}` : ""}`}>

@@ -56,7 +56,7 @@ export function Plotted(props: PlottedProps) {
     <Card
       title={label}
       more={
-        <span class="spans" role="group" aria-label="Time of the plot">
+        <span class="spans" role="group" aria-label="Shown time">
           {zoomed && (
             <button type="button" aria-pressed class="chip" onClick={() => setQuery({ from: undefined, until: undefined })}>
               Part ×

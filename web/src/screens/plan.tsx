@@ -135,7 +135,7 @@ function Found({ namespace, plan }: { namespace: string; plan: NonNullable<Plan[
         <RunsTable label="Runs that would be replayed" namespace={namespace} runs={plan.replays} />
       )}
       {plan.rewrites.length > 0 && (
-        <Table label="Records that may change" class="stack" heads={["Log", "Records", "From", "To", "Size"]}>
+        <Table label="Records that may change" class="stack" heads={["Log", "Records", "First", "Last", "Size"]}>
           {plan.rewrites.map((it) => (
             <tr key={it.log}>
               <td>
@@ -146,10 +146,10 @@ function Found({ namespace, plan }: { namespace: string; plan: NonNullable<Plan[
               <td class="num" data-name="records">
                 {grouped(it.records)}
               </td>
-              <td class="num" data-name="from">
+              <td class="num" data-name="first">
                 {it.range[0]}
               </td>
-              <td class="num" data-name="to">
+              <td class="num" data-name="last">
                 {it.range[1]}
               </td>
               <td class="num" data-name="size">

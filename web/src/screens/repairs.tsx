@@ -192,7 +192,7 @@ function New({ namespace, route }: ScreenProps) {
       </Card>
       {rows.length > 0 && (
         <Card title="What they should be" more={<span class="muted">{count(corrections.length, "correction")}</span>}>
-          <Table label="Corrections" class="stack" heads={["Record", "Was", "Should be", "Remove"]}>
+          <Table label="Corrections" class="stack" heads={["Number", "Was", "Should be", "Remove"]}>
             {rows.map((row, number) => (
               <tr key={row.record.seqno}>
                 <td class="num">{row.record.seqno}</td>

@@ -154,10 +154,11 @@ Examples:
     Ls,
     /// Restart the stream to a peer after the peer was recreated, or either side was restored
     #[command(after_help = "\
-This is necessary after a peer was deleted and recreated, or after the peer or this namespace was restored from a copy: the host then does \
-not know whether the waiting messages were delivered. To choose between --resend and --skip, check whether the waiting messages (the \
-records of the log `_outbox/PEER`) are in the peer's logs. Messages that the peer has acknowledged are no longer stored, and cannot be \
-sent again.
+This is necessary after a peer was deleted and recreated, or after the peer or this namespace was restored from a copy. If the peer was \
+recreated or restored (MR6063, MR6064), it says which messages it has, and --resend sends only those of the waiting messages that it \
+lacks. If this namespace was restored, the host does not know whether the waiting messages were delivered: to choose between --resend and \
+--skip, check whether they (the records of the log `_outbox/PEER`) are in the peer's logs. Messages that the peer has acknowledged are no \
+longer stored, and cannot be sent again.
 
 Examples:
   millrace outbox reset 127.0.0.1_7071_edge --resend     # send the waiting messages again

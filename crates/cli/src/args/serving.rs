@@ -29,8 +29,8 @@ pub struct ListenArgs {
     /// Addresses to listen on for the wire protocol and HTTP, separated by commas; 'none' for none. :PORT stands for 127.0.0.1:PORT
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070", env = "MILLRACE_LISTEN")]
     listen: Listen,
-    /// The same as --listen 127.0.0.1:PORT
-    #[arg(short, long, value_name = "PORT", overrides_with = "listen")]
+    /// The same as --listen 127.0.0.1:PORT, which it replaces
+    #[arg(short, long, value_name = "PORT")]
     port: Option<u16>,
     /// The name under which clients reach the namespace [default: the name of its directory; of the parent directory if the name begins
     /// with a dot, as in .millrace]
@@ -47,8 +47,8 @@ pub struct ListenArgs {
     /// as 'info,links=debug'. The subjects are access, connections, journal, links, repairs, requests, runs and topics
     #[arg(long, value_name = "LEVEL", default_value = "warn", env = "MILLRACE_LOG_LEVEL")]
     log_level: Levels,
-    /// Log more: -v is the same as --log-level info, -vv as debug, -vvv as trace
-    #[arg(short, long, action = ArgAction::Count, overrides_with = "log_level")]
+    /// Log more: -v replaces --log-level by info, -vv by debug, -vvv by trace
+    #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
     /// A PEM file with the certificate for the host's name and those of its issuers; the host reads it again when it changes
     #[arg(long, value_name = "FILE", requires = "tls_key", env = "MILLRACE_TLS_CERT")]

@@ -6,6 +6,7 @@
 
 pub(crate) mod cancel;
 mod listing;
+pub(crate) mod steps;
 mod store;
 pub(crate) mod tasks;
 mod tree;

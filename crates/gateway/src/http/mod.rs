@@ -10,6 +10,7 @@
 //! `spec/openapi.json` describes it, and is served as `/openapi.json`.
 
 mod api;
+mod capabilities;
 mod connection;
 mod login;
 mod response;

@@ -86,6 +86,10 @@ pub(super) enum Place<'p> {
     Manage {
         namespace: Cow<'p, str>,
     },
+    /// Capabilities of a namespace.
+    Capabilities {
+        namespace: Cow<'p, str>,
+    },
     /// Codes of links to the dashboard.
     Login {
         namespace: Cow<'p, str>,
@@ -130,6 +134,7 @@ impl<'p> Place<'p> {
             ["v1", "namespaces", namespace, "batch"] => Place::Batch { namespace: segment(namespace)? },
             ["v1", "namespaces", namespace, "live"] => Place::Live { namespace: segment(namespace)? },
             ["v1", "namespaces", namespace, "manage"] => Place::Manage { namespace: segment(namespace)? },
+            ["v1", "namespaces", namespace, "capabilities"] => Place::Capabilities { namespace: segment(namespace)? },
             ["v1", "namespaces", namespace, "login"] => Place::Login { namespace: segment(namespace)? },
             ["v1", "namespaces", namespace, "repairs"] => Place::Repairs { namespace: segment(namespace)? },
             ["v1", "namespaces", namespace, "functions", function] if !function.is_empty() => {
@@ -180,7 +185,11 @@ impl<'p> Place<'p> {
             Place::Batch { .. } | Place::Manage { .. } | Place::Cancel { .. } | Place::Login { .. } => "POST",
             Place::Log { .. } => "GET, HEAD, PUT, PATCH, DELETE",
             Place::Topic { .. } => "GET, HEAD, PUT, DELETE",
-            Place::Records { .. } | Place::TopicRecords { .. } | Place::Repairs { .. } | Place::Function { .. } => {
+            Place::Records { .. }
+            | Place::TopicRecords { .. }
+            | Place::Repairs { .. }
+            | Place::Function { .. }
+            | Place::Capabilities { .. } => {
                 "GET, HEAD, POST"
             }
             _ => "GET, HEAD",

@@ -2,6 +2,7 @@
 
 use super::{
     api::{append, dashboard, logs, manage, metrics, pages, range, record, repairs, runs, tail, topics},
+    capabilities,
     connection::{cors, guard, watched::Activity},
     login,
     response::{self, Response},
@@ -242,6 +243,10 @@ impl Session {
                 self.document(&namespace, &format!("functions/{function}"), query).await
             }
             Place::Cancel { namespace, run } => runs::cancel(self, &namespace, &run, query).await,
+            Place::Capabilities { namespace } if request.method() == Method::POST => {
+                capabilities::ask(self, &namespace, request).await
+            }
+            Place::Capabilities { namespace } => capabilities::list(self, &namespace, query).await,
             Place::Login { namespace } => login::ask(self, &namespace, request).await,
             Place::Manage { namespace } => manage::ask(self, &namespace, request).await,
             Place::Repairs { namespace } => self.document(&namespace, "repairs", query).await,

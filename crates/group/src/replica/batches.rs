@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn whoever_has_entries_knows_how_far_they_were_committed() {
-        let state = State { term: 2, vote: 0, commit: 12 };
+        let state = State { term: 2, vote: 0, commit: 12, leader: 3 };
         let writes = vec![entry(10, 60), entry(11, 60), entry(12, 60), entry(13, 300), entry(14, 1)];
         let turn = Turn { writes, state: Some(state), trim: Some(Place(3)), ..Turn::default() };
         let of = |batch: &Batch<'_>| (batch.writes.len(), batch.state.map(|state| state.commit), batch.trim);
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_turn_goes_on_behind_the_last_batch_that_was_written() {
         let writes: Vec<Write> = (1..=5).map(|index| entry(index, 100)).collect();
-        let turn = Turn { writes, state: Some(State { term: 2, vote: 0, commit: 5 }), ..Turn::default() };
+        let turn = Turn { writes, state: Some(State { term: 2, vote: 0, commit: 5, leader: 3 }), ..Turn::default() };
         for refused in 0..5 {
             let (mut log, mut written, mut calls) = (Vec::new(), Written::default(), 0);
             let mut write = |batch: &Batch<'_>| {

@@ -41,6 +41,7 @@ impl Replica {
             // Answers of removed replicas are refused.
             let _ = self.node.step(message);
         }
+        self.note_leader();
         self.set_timeout();
         Some(from)
     }
@@ -101,7 +102,7 @@ impl Replica {
             message.get_msg_type(),
             MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot
         );
-        let (term, known) = (self.node.raft.term, self.node.raft.leader_id);
+        let (term, known) = (self.node.raft.term, self.leader_of_term());
         if !is_of_leader || message.term != term || known == 0 || known == message.from {
             return false;
         }

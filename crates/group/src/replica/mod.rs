@@ -184,6 +184,9 @@ pub struct Replica {
     pending: BTreeMap<u64, Pending>,
     pending_bytes: usize,
     leader: u64,
+    /// The newest term whose leader is known here, and that leader. Unlike Raft, it remembers the leader after an election that failed, and
+    /// after a start.
+    led: (u64, u64),
     /// Ticks that have passed, and their number when this leader last transferred leadership to the preferred site.
     age: u32,
     handed_over: u32,
@@ -227,6 +230,7 @@ impl Replica {
             }
             None => (Topics::default(), 0),
         };
+        let state = recovered.index.state();
         let config = Config {
             id: options.id,
             election_tick: ELECTION_TICKS,
@@ -253,6 +257,7 @@ impl Replica {
             pending: BTreeMap::new(),
             pending_bytes: 0,
             leader: 0,
+            led: (state.term, state.leader),
             age: 0,
             handed_over: 0,
             binding: 0,
@@ -466,6 +471,7 @@ impl Replica {
     }
 
     fn next_turn(&mut self) -> Option<Turn> {
+        self.note_leader();
         if self.leader != self.node.raft.leader_id {
             self.leader = self.node.raft.leader_id;
             if self.leader != 0 {
@@ -506,7 +512,8 @@ impl Replica {
         // A replica that forgot that the others have become voters would decide alone.
         let changes = committed.iter().any(|entry| entry.get_entry_type() != EntryType::EntryNormal);
         let ends = restored.0 > 0 || turn.state.is_some();
-        let binds = changes || ends || (state.term, state.vote) != (before.term, before.vote);
+        let binds =
+            changes || ends || (state.term, state.vote, state.leader) != (before.term, before.vote, before.leader);
         if binds {
             self.binding = ready.number();
         }
@@ -661,7 +668,24 @@ impl Replica {
 
     fn state(&self) -> State {
         let raft = &self.node.raft;
-        State { term: raft.term, vote: raft.vote, commit: raft.raft_log.committed }
+        State { term: raft.term, vote: raft.vote, commit: raft.raft_log.committed, leader: self.leader_of_term() }
+    }
+
+    /// Remembers the leader. Whatever is sent in its term waits until this is on disk: see [`State::leader`].
+    fn note_leader(&mut self) {
+        let raft = &self.node.raft;
+        if raft.leader_id != 0 {
+            self.led = (raft.term, raft.leader_id);
+        }
+    }
+
+    /// The leader of the current term, also if it is gone; 0 if none is known.
+    fn leader_of_term(&self) -> u64 {
+        let raft = &self.node.raft;
+        match self.led {
+            (term, leader) if raft.leader_id == 0 && term == raft.term => leader,
+            _ => raft.leader_id,
+        }
     }
 
     /// Whether entries were committed since the state was written last. The next entries are written with a newer state; without any, it is

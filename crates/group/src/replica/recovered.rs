@@ -67,7 +67,7 @@ impl Recovered {
     pub(super) fn complete(&mut self) {
         let (state, term) = (self.index.state(), self.index.last_term());
         if term > state.term {
-            self.index.set_state(State { term, vote: 0, ..state });
+            self.index.set_state(State { term, vote: 0, leader: 0, ..state });
         }
     }
 

@@ -19,7 +19,7 @@ impl Replica {
         recovered.check()?;
         let (last, State { term, .. }) = (recovered.index.last(), recovered.index.state());
         let commit = recovered.index.state().commit;
-        recovered.index.set_state(State { term, vote: 0, commit: last });
+        recovered.index.set_state(State { term, vote: 0, commit: last, leader: 0 });
         let mut replica = Self::new(options, recovered, machine)?;
         replica.certain = commit;
         while let Some(turn) = replica.take() {
@@ -65,6 +65,6 @@ impl Replica {
         let commit = last + entries.len() as u64;
         let writes = (last + 1..).zip(entries).map(|(index, (form, data))| Proposal { term, index, form, data });
         let writes = writes.map(Write::Entry).collect();
-        Ok(Turn { writes, state: Some(State { term, vote: 0, commit }), ..Turn::default() })
+        Ok(Turn { writes, state: Some(State { term, vote: 0, commit, leader: 0 }), ..Turn::default() })
     }
 }

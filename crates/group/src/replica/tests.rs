@@ -395,6 +395,63 @@ fn a_replica_stops_if_a_later_leader_has_another_entry_in_the_place_of_a_committ
     assert_eq!((replica.progress(), replica.stopped()), ((2, 2, 3), None));
 }
 
+/// The replica after a start that found these items and this state.
+fn started(writes: &[Write], state: State) -> Replica {
+    let founders = vec![1, 2, 3];
+    let options =
+        Options { id: 1, boot: 8, founders: founders.clone(), seed: 7, voters_max: 3, limits: Limits::default() };
+    let mut recovered = Recovered::new(founders, Box::new(Nothing));
+    for (at, write) in (1..).zip(writes) {
+        recovered.wrote(write.clone(), Place(at), 0).unwrap();
+    }
+    recovered.state(state);
+    Replica::new(options, recovered, Box::new(Without)).unwrap()
+}
+
+#[test]
+fn a_replica_that_was_restarted_stops_if_a_second_host_leads_in_the_term() {
+    let mut replica = started(&[], State::default());
+    replica.step(&append(0, 0, &[(1, 1), (2, 1)], 1));
+    let turn = replica.take().expect("it has entries");
+    // The power fails when only a part of the entries is on disk.
+    let (writes, state) = (&turn.writes[..1], turn.state.expect("it names the leader"));
+    assert_eq!((turn.writes.len(), state.leader), (2, 2));
+    let of = |host: u64, bytes: &[u8]| {
+        let Some(Said::Raft(mut message)) = Said::parse(bytes) else { unreachable!("it is one of Raft") };
+        message.from = host;
+        said(&Said::Raft(message))
+    };
+    let heartbeat = message(MessageType::MsgHeartbeat, |_| ());
+    for bytes in [&heartbeat, &append(1, 1, &[(2, 1)], 1), &offer(9, 1, &[1, 2, 3])] {
+        let mut replica = started(writes, state);
+        replica.step(&of(3, bytes));
+        let stopped = replica.stopped().expect("it stops");
+        assert_eq!(stopped.code(), Code::GroupDiverged, "{stopped:?}");
+        assert!(stopped.detail().contains("both lead in term 1"), "{stopped:?}");
+        let mut replica = started(writes, state);
+        replica.step(&of(2, bytes));
+        turns(&mut replica);
+        assert_eq!(
+            (replica.stopped(), replica.leader()),
+            (None, if *bytes == offer(9, 1, &[1, 2, 3]) { 0 } else { 2 })
+        );
+    }
+}
+
+#[test]
+fn a_replica_answers_a_leader_only_once_it_will_remember_it() {
+    let mut replica = started(&[], State { term: 1, ..State::default() });
+    replica.step(&message(MessageType::MsgHeartbeat, |_| ()));
+    let turn = replica.take().expect("it has an answer");
+    assert_eq!(turn.state.map(|state| (state.term, state.leader)), Some((1, 2)));
+    assert!(turn.needs_flush() && turn.before_disk.is_empty() && !turn.after_disk.is_empty());
+    let held = replica.wrote(turn, Vec::new());
+    replica.flushed(held);
+    // From then on, nothing waits.
+    replica.step(&message(MessageType::MsgHeartbeat, |_| ()));
+    assert!(!replica.take().expect("it has an answer").needs_flush());
+}
+
 #[test]
 fn an_answer_that_was_meant_for_an_earlier_start_answers_no_read() {
     let mut replica = follower();

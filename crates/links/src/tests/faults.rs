@@ -53,6 +53,29 @@ fn a_peer_that_was_restored_is_seen() {
 }
 
 #[test]
+fn a_reset_outbox_sends_nothing_twice_to_a_peer_that_says_what_it_has() {
+    let mut world = world();
+    send_numbers(&world.a, THERE, 1, 5);
+    world.carry().unwrap();
+    let older = world.b.backup();
+    send_numbers(&world.a, THERE, 6, 10);
+    world.carry().unwrap();
+    send_numbers(&world.a, THERE, 11, 15);
+    // They arrive, and the answer is lost.
+    assert!(world.connect().unwrap() && world.send(1000).unwrap() && world.arrive(false).unwrap());
+    let newer = world.b.backup();
+    assert_eq!(world.b.records("in"), numbers(1, 15));
+    world.b.restore(&older);
+    assert_eq!(stopped(&mut world), Code::LinkPeerBehind);
+    // Somebody finds the newer copy.
+    world.b.restore(&newer);
+    world.a.links().reset_outbox("b_1_farm", false).unwrap();
+    send_numbers(&world.a, THERE, 16, 17);
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in"), numbers(1, 17));
+}
+
+#[test]
 fn a_sender_that_was_restored_is_seen() {
     let mut world = world();
     send_numbers(&world.a, THERE, 1, 10);

@@ -156,6 +156,21 @@ fn a_message_that_waits_too_long_for_its_log_becomes_a_dead_letter() {
 }
 
 #[test]
+fn a_message_that_was_put_aside_while_the_clock_was_ahead_waits_no_longer_than_others() {
+    let mut world = world();
+    let (now, hour) = (world.a.namespace().journal().clock().wall_us(), 60 * 60 * 1_000_000);
+    world.a.disk.set_wall_us(now + 100 * hour);
+    mixed(&world, 1, 1);
+    assert_eq!(world.carry_on(), Some(Code::LogNotFound));
+    world.a.disk.set_wall_us(now);
+    assert_eq!(world.carry_on(), Some(Code::LogNotFound));
+    world.a.disk.set_wall_us(now + 2 * hour);
+    world.a.append(THERE, b"2");
+    assert_eq!(world.carry_on(), None);
+    assert_eq!(world.a.links().peers().unwrap()[0].dead, 1);
+}
+
+#[test]
 fn addresses_that_cannot_be_sent_to_are_refused_at_once() {
     let (a, _) = sides();
     let refused = |log: &str| a.namespace().append(log, b"x", AppendOptions::default()).unwrap_err().code();

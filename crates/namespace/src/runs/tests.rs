@@ -118,6 +118,7 @@ impl Naive {
             appends,
             retried_as: retried.copied(),
             ending: end.map(|end| Ending::of(&end)),
+            result: None,
             partial: false,
         }
     }
@@ -326,7 +327,7 @@ impl World {
             }
             let (effects, fired) = (tx.next_sequence() - first, work.fired);
             let (code, error) = if outcome == Outcome::Done { ("", "") } else { ("MR3001", "why") };
-            tx.done(function, work.run, &End { outcome, effects, fired, code, error, output: "printed" })?;
+            tx.done(function, work.run, &End { outcome, effects, fired, code, error, output: "printed", result: &[] })?;
             Ok((begun, letter))
         });
         self.begun(&begun);

@@ -2,11 +2,12 @@
 
 use super::Access;
 use crate::{
-    Free, Gated, Namespace,
+    Free, Gated, Namespace, Shows, Site,
     application::suggestion,
     audit::{Act, Audited, audit},
-    secrets::{Authority, now_s, random_id, revoke_as},
+    secrets::{Authority, issued, now_s, random_id, revoke_as},
 };
+use millrace_documents::CapabilitiesDoc;
 use millrace_namespace::keys::KEY_MAX_BYTES;
 use millrace_security::token::{AuthorityId, Grant, Key, Keys, Rate, Rights, Rules, Token, TokenId};
 use millrace_security::{
@@ -171,27 +172,59 @@ impl Access {
     pub fn is_owner(&self) -> Result<()> {
         match self.caller.chain() {
             None => Ok(()),
-            Some(_) => Err(Code::CapabilityDenied.error("only the user who runs the host gets codes of links")),
+            Some(_) => {
+                let detail = "only the user who runs the host issues capabilities; others derive them from their own";
+                Err(Code::CapabilityDenied.error(detail))
+            }
         }
+    }
+
+    /// The capabilities that were issued.
+    pub fn capabilities(&self) -> Gated<CapabilitiesDoc> {
+        self.inspect_with(Right::Grant, Resource::NAMESPACE, issued)
+    }
+
+    /// Issues a capability: only for the owner, because one that a holder issued would outlive the holder's own.
+    pub fn issue(&self, rules: &Rules) -> Gated<Token> {
+        let issue = || {
+            self.is_owner()?;
+            let token = Authority::ensure(self.namespace().dir())?.issue(rules)?;
+            let label = rules.label.as_deref().map(String::from_utf8_lossy);
+            let line = Audited::by_owner(Act::Issue).of(&rules.ids);
+            audit(self.namespace(), &label.map_or(line.clone(), |label| line.about(label)))?;
+            Ok(token)
+        };
+        self.free(issue(), Free::Capability)
+    }
+
+    /// Revokes capabilities by their ids; returns how many were not revoked before.
+    pub fn revoke_capabilities(&self, ids: &[TokenId]) -> Gated<usize> {
+        let revoke = || {
+            self.check(Right::Grant, Resource::NAMESPACE)?;
+            let line = Audited::by(Act::Revoke, self.caller.principal().to_string()).of(ids);
+            let new = revoke_as(self.namespace(), ids, None, line)?;
+            let shown = Shows::Report(self.namespace().journal().tail());
+            Ok(self.served.gate().hold(Site::Inspect, new, shown, None))
+        };
+        self.out(revoke(), None)
     }
 
     /// Issues a capability with all rights that ends after this time, to a page of the owner's.
     pub fn issue_session(&self, time: Duration) -> Gated<Token> {
-        let issue = || {
-            self.is_owner()?;
-            let end = u32::try_from(time.as_secs()).ok().and_then(|seconds| now_s().checked_add(seconds));
-            let rules = Rules {
+        let end = u32::try_from(time.as_secs()).ok().and_then(|seconds| now_s().checked_add(seconds));
+        let rules = || {
+            Ok(Rules {
                 grants: vec![Grant::namespace(Rights::ALL)],
                 not_after: Some(end.unwrap_or(u32::MAX)),
                 ids: vec![TokenId(random_id()?)],
                 label: Some(b"dashboard"[..].into()),
                 ..Rules::default()
-            };
-            let token = Authority::ensure(self.namespace().dir())?.issue(&rules)?;
-            audit(self.namespace(), &Audited::by_owner(Act::Issue).of(&rules.ids).about("dashboard"))?;
-            Ok(token)
+            })
         };
-        self.free(issue(), Free::Capability)
+        match rules() {
+            Ok(rules) => self.issue(&rules),
+            Err(error) => self.refuse(error, None),
+        }
     }
 
     /// Whether the caller has this right.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  PROPOSE  1  form (1)  index (8)  term (8)  data           takes the place of all that have its index or a higher one
-//!  STATE    2  term (8)  vote (8)  commit (8)
+//!  STATE    2  term (8)  vote (8)  commit (8)  leader (8)
 //!  BEGIN    3                                                a snapshot begins: once complete, it replaces the log's beginning
 //!  PART     4  bytes of its topics
 //!  KEPT     5  form (1)  index (8)  term (8)  data           an entry that its topics hold
@@ -27,7 +27,9 @@ const END: u8 = 6;
 const END_HEAD_BYTES: usize = 37;
 /// The bytes of an entry before its data.
 pub const PROPOSE_HEAD_BYTES: usize = 18;
-const STATE_BYTES: usize = 25;
+const STATE_BYTES: usize = 33;
+/// Of a version that did not store the leader.
+const STATE_WITHOUT_LEADER_BYTES: usize = 25;
 /// The maximum overhead of a published record: the name of its topic, and its publisher.
 pub const AROUND_MAX_BYTES: usize = 512;
 /// Bytes of one batch of the journal, unless one entry alone has more.
@@ -74,9 +76,10 @@ impl Store {
                 Some(&BEGIN) if bytes.len() == 1 => recovered.wrote(Write::Begin, Place(seqno), 0)?,
                 Some(&PART) => recovered.wrote(Write::Part(bytes.split_off(1)), Place(seqno), 0)?,
                 Some(&END) => recovered.wrote(Write::End(mark(&bytes).ok_or_else(damaged)?), Place(seqno), 0)?,
-                Some(&STATE) if bytes.len() == STATE_BYTES => {
+                Some(&STATE) if [STATE_BYTES, STATE_WITHOUT_LEADER_BYTES].contains(&bytes.len()) => {
+                    let leader = word(&bytes, 25).unwrap_or(0);
                     let word = |at| word(&bytes, at).ok_or_else(damaged);
-                    recovered.state(State { term: word(1)?, vote: word(9)?, commit: word(17)? });
+                    recovered.state(State { term: word(1)?, vote: word(9)?, commit: word(17)?, leader });
                 }
                 _ => return Err(damaged()),
             }
@@ -186,7 +189,7 @@ fn proposed(kind: u8, entry: &Proposal) -> Vec<u8> {
 fn stated(state: State) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(STATE_BYTES);
     bytes.push(STATE);
-    for word in [state.term, state.vote, state.commit] {
+    for word in [state.term, state.vote, state.commit, state.leader] {
         bytes.extend_from_slice(&word.to_le_bytes());
     }
     bytes

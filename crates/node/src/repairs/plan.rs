@@ -192,9 +192,9 @@ fn read(namespace: &Namespace, plan: &Plan) -> Result<Table> {
 }
 
 /// The settings of functions now, with their revisions and how many of their runs are executed at once.
-type Functions = HashMap<u32, (Settings, u32, u32)>;
+type SettingsNow = HashMap<u32, (Settings, u32, u32)>;
 
-fn functions(namespace: &Namespace) -> Result<Functions> {
+fn functions(namespace: &Namespace) -> Result<SettingsNow> {
     let catalog = namespace.journal().catalog()?;
     let mut functions = HashMap::new();
     for stat in namespace.functions()? {
@@ -353,7 +353,7 @@ fn find(namespace: &Namespace, request: Request, plan: &Plan) -> Result<PlanFoun
 fn estimate(
     found: &Discovery,
     table: &Table,
-    functions: &Functions,
+    functions: &SettingsNow,
     corrected: u64,
     corrected_bytes: u64,
 ) -> EstimateDoc {
@@ -374,6 +374,9 @@ fn estimate(
     EstimateDoc { time_us: longest.max(all / workers), workers, bytes, pinned_bytes: 0 }
 }
 
+/// The function, reason and log by which runs are alike.
+type AlikeRuns = (u32, Reason, u32);
+
 struct Shown<'a> {
     table: &'a Table,
     found: &'a Discovery,
@@ -386,7 +389,7 @@ impl Shown<'_> {
 
     /// Runs of a kind, by function, reason and log.
     fn groups(&self, of: impl Fn(&Candidate) -> bool, word: impl Fn(Reason) -> &'static str) -> Vec<ReplayDoc> {
-        let mut groups: BTreeMap<(u32, Reason, u32), (u64, Option<(u64, u64)>)> = BTreeMap::new();
+        let mut groups: BTreeMap<AlikeRuns, (u64, Option<(u64, u64)>)> = BTreeMap::new();
         for run in self.found.candidates.iter().filter(|run| of(run)) {
             let function = self.table.row(run.run).subject;
             let (runs, range) = groups.entry((function, run.reason, run.log)).or_default();

@@ -9,6 +9,7 @@ mod files;
 mod functions;
 mod handover;
 mod host;
+mod issue;
 mod keys;
 mod revoked;
 
@@ -18,6 +19,7 @@ pub use files::Folder;
 pub use functions::FunctionSecrets;
 pub(crate) use handover::{PUBLIC_BYTES, Receiver, SEALED_BYTES, seal};
 pub use host::{HostKey, key_hash};
+pub use issue::{Allow, CapabilityAsk, grant, issued, unite};
 pub use keys::{LiveKeys, NamespaceKeys, capability_keys};
 pub(crate) use revoked::revoke_as;
 pub use revoked::{REVOCATIONS_MAX, Revoked, now_s, revoke, revoked, rotated};

@@ -119,8 +119,8 @@ impl Executor for WasmExecutor {
 
 impl Stepper for WasmExecutor {
     fn step(&mut self, step: &StepWork<'_>, calls: &mut dyn StepCalls, watch: &mut dyn Watch) -> Result<Vec<u8>> {
-        let (mut host, log) = (StepHost::new(step, calls), step.log());
-        let work = Work { invocation: step.invocation(&log), host: &mut host };
+        let mut host = StepHost::new(calls);
+        let work = Work { invocation: step.invocation(), host: &mut host };
         let outcome = self.run_one(work, watch).0.outcome;
         host.end(outcome)
     }

@@ -4,15 +4,19 @@
 //! refuses returns the error's code as a negative number: -2105 for MR2105.
 
 use super::lend::Lent;
-use crate::{Code, Error, Invocation, Limits, LogCalls, Outcome, Rest, appends::Appends, output::Output};
+use crate::{
+    Code, Error, Invocation, Limits, LogCalls, Outcome, Rest, appends::Appends, output::Output, step::StepAnswers,
+};
 use std::{fmt::Write, ops::Range};
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter, Result};
 
 /// What `define` defines.
-pub(super) const OFFERED: [(&str, &str); 14] = [
+pub(super) const OFFERED: [(&str, &str); 16] = [
     ("millrace", "append"),
     ("millrace", "attempt"),
     ("millrace", "cause"),
+    ("millrace", "class_body"),
+    ("millrace", "fields"),
     ("millrace", "get"),
     ("millrace", "latest"),
     ("millrace", "log_name"),
@@ -159,6 +163,7 @@ pub(super) fn define(linker: &mut Linker<State>) -> Result<()> {
     define_record(linker)?;
     define_calls(linker)?;
     define_secret(linker)?;
+    define_step(linker)?;
     linker.func_wrap("millrace", "print", |mut caller: Caller<'_, State>, at: u32, len: u32| -> Result<()> {
         let (memory, state) = memory(&mut caller)?;
         state.output.push(slice(memory, at, len)?);
@@ -243,7 +248,11 @@ fn define_calls(linker: &mut Linker<State>) -> Result<()> {
         |mut caller: Caller<'_, State>, kind: u32, at: u32, len: u32| -> Result<i32> {
             let (memory, state) = memory(&mut caller)?;
             let kind = u8::try_from(kind).unwrap_or(u8::MAX); // the host refuses kinds that it does not know
-            state.logs().result(&[&[kind], slice(memory, at, len)?].concat());
+            let result = slice(memory, at, len)?;
+            match state.lent.step() {
+                Some(step) => step.returned(result), // of no kind
+                None => state.logs().result(&[&[kind], result].concat()),
+            }
             Ok(0)
         },
     )?;
@@ -273,6 +282,33 @@ fn define_secret(linker: &mut Linker<State>) -> Result<()> {
         },
     )?;
     Ok(())
+}
+
+/// The imports of a method of a shared object.
+fn define_step(linker: &mut Linker<State>) -> Result<()> {
+    fn asked(
+        caller: &mut Caller<'_, State>,
+        (at, cap): (u32, u32),
+        ask: impl FnOnce(&mut dyn StepAnswers) -> crate::Result<Vec<u8>>,
+    ) -> Result<i64> {
+        let (memory, state) = memory(caller)?;
+        let step = state.lent.step().ok_or_else(no_step);
+        match step.and_then(ask) {
+            Ok(found) => Ok(i64::from(copy_out(memory, at, cap, &found)?)),
+            Err(error) => Ok(number(&error)),
+        }
+    }
+    linker.func_wrap("millrace", "fields", |mut caller: Caller<'_, State>, at: u32, cap: u32| {
+        asked(&mut caller, (at, cap), |step| step.fields())
+    })?;
+    linker.func_wrap("millrace", "class_body", |mut caller: Caller<'_, State>, body: i64, at: u32, cap: u32| {
+        asked(&mut caller, (at, cap), |step| step.class(body.cast_unsigned()))
+    })?;
+    Ok(())
+}
+
+fn no_step() -> Error {
+    Code::HostCallInvalid.error("the module runs for a record, and not as a method of a shared object")
 }
 
 /// Fills a part of the module's memory with random bytes.

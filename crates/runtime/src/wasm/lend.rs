@@ -3,7 +3,10 @@
 //! A `Store<T>` wants a `T: 'static`, but a run borrows from its batch. So the store gets a [`Lent`], which forgets the
 //! lifetimes and works only until [`lend`] takes it back.
 
-use crate::{Invocation, LogCalls, Watch, step::Host};
+use crate::{
+    Invocation, LogCalls, Watch,
+    step::{Host, StepAnswers},
+};
 use std::{cell::Cell, ptr::NonNull, rc::Rc};
 
 /// What is run: the record, and what answers its calls.
@@ -51,6 +54,13 @@ impl Lent {
         // SAFETY: as above; `&mut self` makes the reference unique. It leads to the host only, so that nothing with a
         // shorter life can be put into the loan.
         unsafe { loan.as_mut() }.work.host.logs()
+    }
+
+    /// The step, if it is one.
+    pub(super) fn step(&mut self) -> Option<&mut dyn StepAnswers> {
+        let mut loan = self.0.get().expect("the run is still lent");
+        // SAFETY: as in `logs`.
+        unsafe { loan.as_mut() }.work.host.step()
     }
 
     /// The observer of the run.

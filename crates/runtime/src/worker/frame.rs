@@ -1,32 +1,40 @@
 //! The bytes between host and worker, as `spec/protocol/worker.md` defines them. All numbers are little-endian.
 //!
 //! ```text
-//! offset  0        4      5      6          8            16
-//!        +--------+------+------+----------+------------+------------------------------+
-//!        | length | kind | zero | name len |   number   | body: length bytes           |
-//!        |  u32   |  u8  |  u8  |   u16    |    u64     | [RUN: 32 bytes] name, payload |
-//!        +--------+------+------+----------+------------+------------------------------+
-//! RUN's 32 bytes: seqno u64, run id u128, attempt u32, flags u32
+//! offset  0        4      5       6          8       12       16
+//!        +--------+------+-------+----------+-------+--------+-------------------------------+
+//!        | length | kind | flags | name len | work  | number | body: length bytes            |
+//!        |  u32   |  u8  |  u8   |   u16    | u32   |  u32   | [WORK: 32 bytes] name, payload |
+//!        +--------+------+-------+----------+-------+--------+-------------------------------+
+//! WORK's 32 bytes: seqno u64, id u128, attempt u32, flags u32
 //! ```
 
 use crate::{Code, Error, Invocation, Result};
 
-/// The newest version; a worker of version 1 knows no streamed runs.
-pub(super) const PROTOCOL_VERSION: u64 = 3;
-/// The first version with streamed runs.
-pub(super) const STREAMED_VERSION: u64 = 2;
+/// The version that this host and its workers speak.
+pub(super) const PROTOCOL_VERSION: u32 = 4;
 pub(super) const HEAD_BYTES: usize = 16;
-const RUN_FIXED_BYTES: usize = 32;
-/// RUN's flag of a streamed run.
+const WORK_FIXED_BYTES: usize = 32;
+/// The flag of a streamed run.
 const STREAMED: u32 = 1;
 /// The longest body: a record of 16 MiB and what goes with it.
 pub(super) const BODY_MAX_BYTES: usize = (16 << 20) + 4096;
 
 // From the host.
-const RUN: u8 = 1;
+const WORK: u8 = 1;
 const ANSWER: u8 = 2;
-const RETURN: u8 = 3;
-const REENTER: u8 = 4;
+const CALLBACK: u8 = 3;
+const WELCOME: u8 = 5;
+
+/// What the host has a worker do. A worker's HELLO has a bit for each kind that it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum WorkKind {
+    /// A run of the function for a record.
+    Run = 1,
+    /// A method of a shared object.
+    Step = 2,
+}
 
 /// The messages of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +50,12 @@ pub(super) enum Kind {
     Random = 23,
     Output = 24,
     Call = 25,
-    Reentered = 26,
+    CalledBack = 26,
+    Fields = 27,
+    Class = 28,
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 13] = [
     Kind::Hello,
     Kind::Refuse,
     Kind::Append,
@@ -56,14 +66,19 @@ const KINDS: [Kind; 11] = [
     Kind::Random,
     Kind::Output,
     Kind::Call,
-    Kind::Reentered,
+    Kind::CalledBack,
+    Kind::Fields,
+    Kind::Class,
 ];
 
 /// One frame of a worker.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Frame<'a> {
     pub(super) kind: Kind,
-    pub(super) number: u64,
+    /// The work that it is about; 0 if it is about the worker.
+    pub(super) work: u32,
+    /// Of a request: names it, so that its answer can have the same number.
+    pub(super) number: u32,
     pub(super) name: &'a [u8],
     pub(super) payload: &'a [u8],
 }
@@ -74,10 +89,10 @@ impl<'a> Frame<'a> {
         let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else {
             return Ok(None);
         };
-        let [l0, l1, l2, l3, kind, zero, n0, n1, number @ ..] = *head;
+        let [l0, l1, l2, l3, kind, flags, n0, n1, w0, w1, w2, w3, number @ ..] = *head;
         let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
         let name_length = usize::from(u16::from_le_bytes([n0, n1]));
-        let known = KINDS.into_iter().find(|known| *known as u8 == kind && zero == 0);
+        let known = KINDS.into_iter().find(|known| *known as u8 == kind && flags == 0);
         let (Some(kind), true) = (known, name_length <= length && length <= BODY_MAX_BYTES) else {
             return Err(not_a_frame(head));
         };
@@ -85,7 +100,8 @@ impl<'a> Frame<'a> {
             return Ok(None);
         };
         let (name, payload) = body.split_at(name_length);
-        Ok(Some((Frame { kind, number: u64::from_le_bytes(number), name, payload }, HEAD_BYTES + length)))
+        let (work, number) = (u32::from_le_bytes([w0, w1, w2, w3]), u32::from_le_bytes(number));
+        Ok(Some((Frame { kind, work, number, name, payload }, HEAD_BYTES + length)))
     }
 }
 
@@ -93,21 +109,23 @@ fn not_a_frame(head: &[u8]) -> Error {
     Code::WorkerProtocol.error(format!("no frame begins with \"{}\"", head.escape_ascii()))
 }
 
-pub(super) fn put_head(to: &mut Vec<u8>, kind: u8, number: u64, name_length: usize, length: usize) {
+/// Writes a head: the kind, the work and number, and the lengths of the name and of the whole body.
+pub(super) fn put_head(to: &mut Vec<u8>, kind: u8, (work, number): (u32, u32), name_length: usize, length: usize) {
     to.extend_from_slice(&u32::try_from(length).expect("records are bounded").to_le_bytes());
     to.extend_from_slice(&[kind, 0]);
     to.extend_from_slice(&u16::try_from(name_length).expect("log names are bounded").to_le_bytes());
+    to.extend_from_slice(&work.to_le_bytes());
     to.extend_from_slice(&number.to_le_bytes());
 }
 
-/// How many bytes the RUN frame of this invocation has.
-pub(super) fn run_bytes(invocation: &Invocation<'_>) -> usize {
-    HEAD_BYTES + RUN_FIXED_BYTES + invocation.log.len() + invocation.payload.len()
+/// How many bytes the WORK frame of this invocation has.
+pub(super) fn work_bytes(invocation: &Invocation<'_>) -> usize {
+    HEAD_BYTES + WORK_FIXED_BYTES + invocation.log.len() + invocation.payload.len()
 }
 
-/// Writes the RUN frame with this serial number.
-pub(super) fn put_run(to: &mut Vec<u8>, serial: u64, invocation: &Invocation<'_>) {
-    put_head(to, RUN, serial, invocation.log.len(), run_bytes(invocation) - HEAD_BYTES);
+/// Writes the WORK frame with this id.
+pub(super) fn put_work(to: &mut Vec<u8>, work: u32, kind: WorkKind, invocation: &Invocation<'_>) {
+    put_head(to, WORK, (work, kind as u32), invocation.log.len(), work_bytes(invocation) - HEAD_BYTES);
     to.extend_from_slice(&invocation.seqno.to_le_bytes());
     to.extend_from_slice(&invocation.run.get().to_le_bytes());
     to.extend_from_slice(&invocation.attempt.to_le_bytes());
@@ -116,36 +134,27 @@ pub(super) fn put_run(to: &mut Vec<u8>, serial: u64, invocation: &Invocation<'_>
     to.extend_from_slice(invocation.payload);
 }
 
-/// Writes the REENTER of a call that runs within the run.
-pub(super) fn put_reenter(to: &mut Vec<u8>, number: u32, call: &[u8]) {
-    put_head(to, REENTER, u64::from(number), 0, call.len());
+/// Writes the CALLBACK of a call that runs within the work.
+pub(super) fn put_callback(to: &mut Vec<u8>, about: (u32, u32), call: &[u8]) {
+    put_head(to, CALLBACK, about, 0, call.len());
     to.extend_from_slice(call);
 }
 
-/// Writes the RETURN of a call that has a number: its answer, or the error's code and what was wrong.
-pub(super) fn put_return(to: &mut Vec<u8>, number: u64, answer: Result<&[u8]>) {
-    let (code, payload) = match &answer {
-        Ok(payload) => ("", *payload),
-        Err(error) => (error.code().id(), error.detail().as_bytes()),
-    };
-    put_head(to, RETURN, number, code.len(), code.len() + payload.len());
-    to.extend_from_slice(code.as_bytes());
-    to.extend_from_slice(payload);
+/// Writes the WELCOME of a worker that offers features: those of them that this host uses.
+pub(super) fn put_welcome(to: &mut Vec<u8>, features: u32) {
+    put_head(to, WELCOME, (0, PROTOCOL_VERSION), 0, 4);
+    to.extend_from_slice(&features.to_le_bytes());
 }
 
-/// Writes the ANSWER to a call: what it asked for, or the number of the error's code and what was wrong.
-pub(super) fn put_answer(to: &mut Vec<u8>, answer: Result<&[u8]>) {
-    match answer {
-        Ok(payload) => {
-            put_head(to, ANSWER, 0, 0, payload.len());
-            to.extend_from_slice(payload);
-        }
-        Err(error) => {
-            let number = error.code().id()[2..].parse().expect("a code is MR and four digits");
-            put_head(to, ANSWER, number, 0, error.detail().len());
-            to.extend_from_slice(error.detail().as_bytes());
-        }
-    }
+/// Writes the ANSWER to a request: what it asked for, or the error's code as the name and what was wrong.
+pub(super) fn put_answer(to: &mut Vec<u8>, about: (u32, u32), answer: Result<&[u8], &Error>) {
+    let (code, payload) = match answer {
+        Ok(payload) => ("", payload),
+        Err(error) => (error.code().id(), error.detail().as_bytes()),
+    };
+    put_head(to, ANSWER, about, code.len(), code.len() + payload.len());
+    to.extend_from_slice(code.as_bytes());
+    to.extend_from_slice(payload);
 }
 
 #[cfg(test)]
@@ -154,7 +163,7 @@ mod tests {
 
     fn frame(kind: u8, name: &[u8], payload: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        put_head(&mut bytes, kind, 7, name.len(), name.len() + payload.len());
+        put_head(&mut bytes, kind, (6, 7), name.len(), name.len() + payload.len());
         bytes.extend_from_slice(name);
         bytes.extend_from_slice(payload);
         bytes
@@ -169,7 +178,7 @@ mod tests {
             assert_eq!(Frame::parse(&bytes[..cut]), Ok(None), "{cut}");
         }
         let (parsed, length) = Frame::parse(&bytes).unwrap().unwrap();
-        assert_eq!(parsed, Frame { kind: Kind::Append, number: 7, name: b"log", payload: b"payload" });
+        assert_eq!(parsed, Frame { kind: Kind::Append, work: 6, number: 7, name: b"log", payload: b"payload" });
         assert_eq!(length, whole);
     }
 
@@ -180,8 +189,93 @@ mod tests {
             bytes[6] = 200;
             bytes
         };
-        for bytes in [&b"Hello, world, hello"[..], &[0; 16], &frame(RUN, b"", b""), &frame(27, b"", b""), &long_name] {
+        for bytes in [&b"Hello, world, hello"[..], &[0; 16], &frame(WORK, b"", b""), &frame(29, b"", b""), &long_name] {
             assert_eq!(Frame::parse(bytes).unwrap_err().code(), Code::WorkerProtocol, "{bytes:?}");
         }
+    }
+
+    /// One of the golden frames that implementations in all languages are compared with.
+    struct Golden {
+        name: String,
+        fields: serde_json::Value,
+    }
+
+    impl Golden {
+        fn text(&self, field: &str) -> &str {
+            self.fields[field].as_str().unwrap_or_default()
+        }
+
+        fn number(&self, field: &str) -> u32 {
+            self.fields[field].as_u64().unwrap().try_into().unwrap()
+        }
+
+        fn bytes(&self, field: &str) -> Vec<u8> {
+            let digits = self.text(field);
+            (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+        }
+    }
+
+    #[test]
+    fn frames_have_the_golden_bytes() {
+        let file = include_str!("../../../../spec/vectors/worker.json");
+        let file: serde_json::Value = serde_json::from_str(file).unwrap();
+        let frames = file["frames"].as_array().unwrap().iter();
+        let goldens: Vec<Golden> = frames
+            .map(|fields| Golden { name: fields["frame"].as_str().unwrap().to_owned(), fields: fields.clone() })
+            .collect();
+        let mut kinds: Vec<u8> = Vec::new();
+        for golden in &goldens {
+            let (bytes, payload) = (golden.bytes("bytes"), golden.bytes("payload"));
+            let about = (golden.number("work"), golden.number("number"));
+            let kind = golden.number("kind") as u8;
+            let mut ours = Vec::new();
+            match (golden.text("from"), kind) {
+                ("worker", kind) => {
+                    let (parsed, length) = Frame::parse(&bytes).unwrap().unwrap();
+                    let expected = (kind, about, golden.text("name").as_bytes(), &payload[..]);
+                    assert_eq!(
+                        (parsed.kind as u8, (parsed.work, parsed.number), parsed.name, parsed.payload),
+                        expected,
+                        "{}",
+                        golden.name
+                    );
+                    assert_eq!(length, bytes.len());
+                    kinds.push(kind);
+                    continue;
+                }
+                (_, WORK) => {
+                    let fixed = golden.bytes("fixed");
+                    let invocation = Invocation {
+                        log: golden.text("name"),
+                        seqno: u64::from_le_bytes(fixed[..8].try_into().unwrap()),
+                        payload: &payload,
+                        run: crate::EventId::from_bits(u128::from_le_bytes(fixed[8..24].try_into().unwrap())),
+                        attempt: u32::from_le_bytes(fixed[24..28].try_into().unwrap()),
+                        streamed: fixed[28] == 1,
+                    };
+                    let kind = if about.1 == 1 { WorkKind::Run } else { WorkKind::Step };
+                    put_work(&mut ours, about.0, kind, &invocation);
+                    assert_eq!(work_bytes(&invocation), bytes.len());
+                }
+                (_, ANSWER) => {
+                    let refused = Code::from_id(golden.text("name"))
+                        .map(|code| code.error(String::from_utf8(payload.clone()).unwrap()));
+                    put_answer(
+                        &mut ours,
+                        about,
+                        match &refused {
+                            Some(error) => Err(error),
+                            None => Ok(&payload),
+                        },
+                    );
+                }
+                (_, CALLBACK) => put_callback(&mut ours, about, &payload),
+                (_, WELCOME) => put_welcome(&mut ours, 0),
+                (from, kind) => panic!("kind {kind} from {from}"),
+            }
+            assert_eq!(ours, bytes, "{}", golden.name);
+        }
+        kinds.dedup();
+        assert_eq!(kinds, KINDS.map(|kind| kind as u8), "each kind has a golden frame");
     }
 }

@@ -11,7 +11,7 @@ pub use process::{ProcessExecutor, ProcessSpec};
 pub use python::{PythonExecutor, PythonFunction, PythonSpec};
 
 use crate::{
-    Code, Completion, Error, Limits, Outcome, Progress, Result, Run, StepCalls, StepWork, Watch, sandbox::Sandbox,
+    Completion, Error, Limits, Outcome, Progress, Result, Run, StepCalls, StepWork, Watch, sandbox::Sandbox,
     step::StepHost,
 };
 use session::{Ended, Session};
@@ -88,15 +88,8 @@ impl<L: Launch> Worker<L> {
         // How many runs were reported, and how the next one ended that was not.
         let (reported, broken) = match self.session() {
             Ok(session) => {
-                let unknown = |run: &Run<'_>| run.invocation.streamed && !session.knows_streamed();
-                let known = batch.iter().position(unknown).unwrap_or(batch.len());
-                match session.run(&mut batch[..known], &limits, progress) {
-                    Ended::All if known == batch.len() => return,
-                    Ended::All => {
-                        let old = Code::WorkerTooOld
-                            .error("it uses version 1 of the worker protocol, which has no streamed runs");
-                        (known, Some(unbegun(Outcome::Failed(old))))
-                    }
+                match session.run(batch, &limits, progress) {
+                    Ended::All => return,
                     Ended::Left { reported, sent } => {
                         if sent > reported {
                             // It has already received runs that other executors take over now, and these cannot be recalled.
@@ -120,10 +113,10 @@ impl<L: Launch> Worker<L> {
     }
 
     fn step(&mut self, step: &StepWork<'_>, calls: &mut dyn StepCalls, watch: &mut dyn Watch) -> Result<Vec<u8>> {
-        let (limits, log) = (self.limits, step.log());
+        let limits = self.limits;
         let _batch = self.launch.sandbox().map(Sandbox::batch);
-        let mut host = StepHost::new(step, calls);
-        match self.session()?.step(&step.invocation(&log), &mut host, &limits, watch) {
+        let mut host = StepHost::new(calls);
+        match self.session()?.step(&step.invocation(), &mut host, &limits, watch) {
             Ok(outcome) => host.end(outcome),
             Err(error) => {
                 self.session = None;

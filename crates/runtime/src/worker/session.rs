@@ -1,7 +1,7 @@
 //! One worker process and the conversation with it.
 //!
 //! ```text
-//!  batch --fill--> outbox ==socket==> worker     RUN frames go ahead of the answers, as far as the window allows
+//!  batch --fill--> outbox ==socket==> worker     WORK frames go ahead of the answers, as far as the window allows
 //!  done <--handle-- inbox <==socket== worker     APPEND…, DONE of run 1, APPEND…, DONE of run 2, …
 //!         output <==pipe==== its stdout and stderr
 //! ```
@@ -11,7 +11,7 @@
 //! so the run in progress is always known.
 
 use super::{
-    frame::{self, Frame, Kind},
+    frame::{self, Frame, Kind, WorkKind},
     run::Open,
 };
 use crate::{
@@ -30,10 +30,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The most bytes of RUN frames under way, unless the worker asks for less.
+/// The most bytes of WORK frames under way, unless the worker asks for less.
 const WINDOW_MAX_BYTES: usize = 256 << 10;
-/// With more than this unsent (RUN frames ahead, and answers) no further frame is handled.
+/// With more than this unsent (WORK frames ahead, and answers) no further frame is handled.
 const OUTBOX_MAX_BYTES: usize = 2 * WINDOW_MAX_BYTES;
+/// The features of a worker that this host uses: none so far.
+const FEATURES: u32 = 0;
 /// How much is received at once.
 const RECEIVE_BYTES: usize = 64 << 10;
 /// The inbox is given back when it grew beyond this.
@@ -45,8 +47,8 @@ const LAST_READS_MAX: usize = 2;
 pub(crate) struct Session {
     wires: Wires,
     hello: Hello,
-    /// Of the last RUN frame sent.
-    serial: u64,
+    /// The id of the last work that was sent.
+    last: u32,
     /// Where it runs, if that is its own. It goes after the process.
     _scratch: Option<Scratch>,
 }
@@ -76,12 +78,21 @@ impl Session {
         let mut output = Output::new(16 << 10);
         let hello = wires.hello(&mut output, Instant::now() + within, within);
         let hello = hello.map_err(|error| wires.explain(error, &mut output, Code::WorkerNotReady))?;
-        Ok(Self { wires, hello, serial: 0, _scratch: scratch })
+        if hello.features != 0 {
+            frame::put_welcome(&mut wires.outbox.bytes, hello.features & FEATURES);
+        }
+        Ok(Self { wires, hello, last: 0, _scratch: scratch })
     }
 
-    /// Whether the worker knows streamed runs.
-    pub(super) fn knows_streamed(&self) -> bool {
-        self.hello.version >= frame::STREAMED_VERSION
+    /// An error unless the worker knows this kind of work.
+    fn check_knows(&self, kind: WorkKind) -> Result<()> {
+        if self.hello.kinds & 1 << (kind as u32 - 1) != 0 {
+            return Ok(());
+        }
+        Err(Code::WorkerProtocol.error(match kind {
+            WorkKind::Run => "the program runs methods of shared objects only",
+            WorkKind::Step => "the program runs no methods of shared objects",
+        }))
     }
 
     /// Whether the worker ended since its last batch.
@@ -92,24 +103,23 @@ impl Session {
     /// Runs the batch, and reports the runs that end in it.
     pub(super) fn run(&mut self, batch: &mut [Run<'_>], limits: &Limits, progress: &mut dyn Progress) -> Ended {
         let (mut sent, mut under_way_bytes, mut rest) = (0, 0, Rest::Run);
+        let before = self.last;
+        // A batch has far fewer runs than there are ids, so those in progress differ.
+        let id = |count: usize| before.wrapping_add(count as u32);
         for current in 0..batch.len() {
             if rest != Rest::Run {
-                self.serial += sent as u64;
+                self.last = id(sent);
                 return Ended::Left { reported: current, sent };
             }
-            let mut run = Open::new(self.serial + 1 + (current as u64), limits);
+            let mut run = Open::new(id(current + 1), limits);
             let ended = loop {
                 // Every pass first sends ahead what the window allows.
                 while sent < batch.len() && (rest == Rest::Run || sent == current) {
-                    let bytes = frame::run_bytes(&batch[sent].invocation);
+                    let bytes = frame::work_bytes(&batch[sent].invocation);
                     if sent > current && under_way_bytes + bytes > self.hello.window_bytes {
                         break;
                     }
-                    frame::put_run(
-                        &mut self.wires.outbox.bytes,
-                        self.serial + 1 + sent as u64,
-                        &batch[sent].invocation,
-                    );
+                    frame::put_work(&mut self.wires.outbox.bytes, id(sent + 1), WorkKind::Run, &batch[sent].invocation);
                     under_way_bytes += bytes;
                     sent += 1;
                 }
@@ -127,7 +137,7 @@ impl Session {
                     Err(error) => break Err(self.wires.explain(error, &mut run.output, Code::WorkerDied)),
                 }
             };
-            under_way_bytes -= frame::run_bytes(&batch[current].invocation);
+            under_way_bytes -= frame::work_bytes(&batch[current].invocation);
             match ended {
                 Ok(outcome) => progress.ended(current, run.complete(outcome)),
                 Err(error) => {
@@ -135,7 +145,7 @@ impl Session {
                 }
             }
         }
-        self.serial += batch.len() as u64;
+        self.last = id(batch.len());
         self.wires.inbox.shrink();
         Ended::All
     }
@@ -148,9 +158,10 @@ impl Session {
         limits: &Limits,
         watch: &mut dyn Watch,
     ) -> Result<Outcome> {
-        self.serial += 1;
-        let mut step = Open::new(self.serial, limits);
-        frame::put_run(&mut self.wires.outbox.bytes, self.serial, invocation);
+        self.check_knows(WorkKind::Step)?;
+        self.last = self.last.wrapping_add(1);
+        let mut step = Open::new(self.last, limits);
+        frame::put_work(&mut self.wires.outbox.bytes, self.last, WorkKind::Step, invocation);
         let fault = loop {
             match self.wires.step(&mut step, (host, false), limits, watch.wake_at()) {
                 Ok(None) if crate::wake_if_due(watch) == Rest::Stop => break Fault::Error(crate::cancelled()),
@@ -227,7 +238,7 @@ impl Wires {
         while !self.outbox.is_full()
             && let Some((number, call)) = host.objects().and_then(|objects| objects.callback())
         {
-            frame::put_reenter(&mut self.outbox.bytes, number, &call);
+            frame::put_callback(&mut self.outbox.bytes, (run.work(), number), &call);
         }
         let callbacks = host.look_at_objects().and_then(|objects| objects.callbacks()).map(|fd| (fd, None));
         let later = run.later.iter().map(|(_, later)| (later.fd(), later.until())).chain(callbacks);
@@ -327,22 +338,31 @@ impl Drop for Session {
 
 /// The properties of a worker.
 struct Hello {
-    version: u64,
-    /// The most bytes of RUN frames under way.
+    /// The most bytes of WORK frames of runs under way.
     window_bytes: usize,
+    /// A bit for each kind of work that it knows, the lowest for kind 1.
+    kinds: u16,
+    features: u32,
 }
 
 /// The properties in a worker's hello, or the reason why there are none.
 fn hello(frame: &Frame<'_>) -> Result<Hello> {
     match (frame.kind, frame.number, frame.payload) {
-        (Kind::Hello, version @ 1..=frame::PROTOCOL_VERSION, &[a, b, c, d]) => {
+        (Kind::Hello, frame::PROTOCOL_VERSION, &[a, b, c, d, _, _, k0, k1, f0, f1, f2, f3]) => {
             let window_bytes = (u32::from_le_bytes([a, b, c, d]) as usize).min(WINDOW_MAX_BYTES);
-            Ok(Hello { version, window_bytes })
+            let (kinds, features) = (u16::from_le_bytes([k0, k1]), u32::from_le_bytes([f0, f1, f2, f3]));
+            Ok(Hello { window_bytes, kinds, features })
         }
-        (Kind::Hello, version, _) => Err(Code::WorkerProtocol.error(format!(
-            "its Hello has version {version}; this host supports versions 1 to {}",
-            frame::PROTOCOL_VERSION
-        ))),
+        // Before version 4, the version took 8 bytes from where the work is now.
+        (Kind::Hello, 0, _) if (1..frame::PROTOCOL_VERSION).contains(&frame.work) => {
+            let (theirs, ours) = (frame.work, frame::PROTOCOL_VERSION);
+            Err(Code::WorkerTooOld
+                .error(format!("it speaks version {theirs} of the worker protocol; this host speaks {ours}")))
+        }
+        (Kind::Hello, version, _) => {
+            let ours = frame::PROTOCOL_VERSION;
+            Err(Code::WorkerProtocol.error(format!("its Hello has version {version}; this host speaks version {ours}")))
+        }
         (Kind::Refuse, number, message) => Err(super::run::stated(number, message, Code::WorkerNotReady)),
         (kind, ..) => Err(Code::WorkerProtocol.error(format!("its first frame is {kind:?}, not Hello"))),
     }
@@ -584,9 +604,9 @@ mod tests {
             })?;
             Ok::<_, Code>(std::mem::take(&mut received))
         };
-        let frame = |kind: u8, number: u64, name: &[u8], payload: &[u8]| {
+        let frame = |kind: u8, number: u32, name: &[u8], payload: &[u8]| {
             let mut bytes = Vec::new();
-            frame::put_head(&mut bytes, kind, number, name.len(), name.len() + payload.len());
+            frame::put_head(&mut bytes, kind, (1, number), name.len(), name.len() + payload.len());
             [&bytes[..], name, payload].concat()
         };
         let send = |bytes: &[u8]| assert_eq!(rustix::io::write(&theirs, bytes), Ok(bytes.len()));
@@ -594,18 +614,18 @@ mod tests {
         for (number, name) in [(1, b"a"), (2, b"b"), (3, b"x"), (4, b"n")] {
             send(&frame(Kind::Call as u8, number, b"", name));
         }
-        send(&frame(Kind::Get as u8, 0, b"in", b""));
-        let answered = [frame(3, 4, b"", b"n"), frame(2, 0, b"", b"got")].concat();
+        send(&frame(Kind::Get as u8, 0, b"in", &1_u64.to_le_bytes()));
+        let answered = [frame(2, 4, b"", b"n"), frame(2, 0, b"", b"got")].concat();
         assert_eq!(step(&mut call, &mut wires), Ok(answered));
         assert_eq!(step(&mut call, &mut wires), Ok(Vec::new()));
         set(&pipes[&b'b']);
         set(&pipes[&b'x']);
-        let answered = [frame(3, 2, b"", b"b"), frame(3, 3, b"MR7118", b"a")].concat();
+        let answered = [frame(2, 2, b"", b"b"), frame(2, 3, b"MR7118", b"a")].concat();
         assert_eq!(step(&mut call, &mut wires), Ok(answered));
         // A call that the worker runs, while it waits for its own.
         set(&reenters);
-        assert_eq!(step(&mut call, &mut wires), Ok(frame(4, 9, b"", b"w")));
-        send(&frame(Kind::Reentered as u8, 9, b"", b"done"));
+        assert_eq!(step(&mut call, &mut wires), Ok(frame(3, 9, b"", b"w")));
+        send(&frame(Kind::CalledBack as u8, 9, b"", b"done"));
         assert_eq!(step(&mut call, &mut wires), Ok(Vec::new()));
         // A number whose call waits is taken.
         send(&frame(Kind::Call as u8, 1, b"", b"n"));
@@ -621,8 +641,9 @@ mod tests {
         let mut wires = Wires::new(Box::new(Immortal(alive)), ours, printed, OUTBOX_BYTES);
         // The worker asks twice ahead and ends its run, all in one write. The socket takes both answers without a reader.
         let mut asked = Vec::new();
-        for (kind, number) in [(Kind::Get, 1), (Kind::Get, 2), (Kind::Done, 1)] {
-            frame::put_head(&mut asked, kind as u8, number, 0, 0);
+        for (kind, payload) in [(Kind::Get, &[1; 8][..]), (Kind::Get, &[2; 8]), (Kind::Done, &[])] {
+            frame::put_head(&mut asked, kind as u8, (1, 0), 0, payload.len());
+            asked.extend_from_slice(payload);
         }
         assert_eq!(rustix::io::write(&theirs, &asked), Ok(asked.len()));
         let limits = Limits::default();

@@ -36,6 +36,10 @@ const WORKER: &str = concat!(
     "\0",
     include_str!("../../../../sdk/python/millrace/_errors/_explain.py"),
     "\0",
+    include_str!("../../../../sdk/python/millrace/_work/__init__.py"),
+    "\0",
+    include_str!("../../../../sdk/python/millrace/_work/_channel.py"),
+    "\0",
     include_str!("../../../../sdk/python/millrace/_worker.py")
 );
 const _: () = assert!(WORKER.len() < 60 << 10);
@@ -44,7 +48,7 @@ const _: () = assert!(WORKER.len() < 60 << 10);
 const BOOT: &str = "import sys\n\
     if sys.path[:1] == ['']: del sys.path[0]\n\
     import types\n\
-    for name, source in zip(('_errors', '_errors/_explain', '_worker'), sys.stdin.read().split('\\0')):\n\
+    for name, source in zip(('_errors', '_errors/_explain', '_work', '_work/_channel', '_worker'), sys.stdin.read().split('\\0')):\n\
     \x20   full = 'millrace.' + name.replace('/', '.')\n\
     \x20   part = sys.modules[full] = types.ModuleType(full)\n\
     \x20   part.__file__ = f'millrace/{name}.py'\n\
@@ -111,7 +115,7 @@ impl Zygote {
             Ok(answer) => match answer.split_first_chunk() {
                 Some((code, [])) if *code == [0; 4] => Ok(Arc::new(Self { conversation: Mutex::new(conversation) })),
                 Some((code, message)) => {
-                    let error = super::run::stated(u32::from_le_bytes(*code).into(), message, Code::PythonUnusable);
+                    let error = super::run::stated(u32::from_le_bytes(*code), message, Code::PythonUnusable);
                     Err(error.code().error(format!("{}{}", error.detail(), last(&output))))
                 }
                 None => Err(Code::PythonUnusable.error("the interpreter's first message is too short")),

@@ -196,12 +196,23 @@ pub fn process(dir: &Path, command: &[&str], limits: Limits) -> ProcessExecutor 
 }
 
 /// A worker written from the specification alone: what it does with a run is `body`.
-pub fn worker(version: u32, body: &str, limits: Limits) -> (ProcessExecutor, TempDir) {
+pub fn worker(body: &str, limits: Limits) -> (ProcessExecutor, TempDir) {
+    worker_of(&hello(4, 3), body, limits)
+}
+
+/// The HELLO of a worker: its version, and a bit for each kind of work that it knows.
+pub fn hello(version: u32, kinds: u16) -> String {
+    format!("frame(16, {version}, b'', struct.pack('<IHHI', 65536, 1, {kinds}, 0))")
+}
+
+/// The same with a HELLO of its own.
+pub fn worker_of(hello: &str, body: &str, limits: Limits) -> (ProcessExecutor, TempDir) {
     let dir = TempDir::new().unwrap();
     let indented: String = body.lines().map(|line| format!("    {line}\n")).collect();
     let source = format!(
         "#!/usr/bin/env python3\n\
          import os, struct, sys, time\n\
+         work = 0\n\
          def read(n):\n    \
              data = b''\n    \
              while len(data) < n:\n        \
@@ -209,16 +220,19 @@ pub fn worker(version: u32, body: &str, limits: Limits) -> (ProcessExecutor, Tem
                  if not more: os._exit(0)\n        \
                  data += more\n    \
              return data\n\
-         def packed(kind, number, name=b'', payload=b''):\n    \
-             return struct.pack('<IBBHQ', len(name) + len(payload), kind, 0, len(name), number) + name + payload\n\
+         def packed(kind, number=0, name=b'', payload=b'', of=None):\n    \
+             of = work if of is None else of\n    \
+             return struct.pack('<IBBHII', len(name) + len(payload), kind, 0, len(name), of, number) + name + payload\n\
          def frame(*parts): os.write(3, packed(*parts))\n\
+         def get(log, seqno): return packed(20, 0, log, struct.pack('<Q', seqno))\n\
          def answer():\n    \
-             length, kind, zero, name_length, number = struct.unpack('<IBBHQ', read(16))\n    \
-             assert (kind, zero, name_length) == (2, 0, 0)\n    \
-             return number, read(length)\n\
-         frame(16, {version}, b'', struct.pack('<I', 65536))\n\
+             length, kind, flags, name_length, of, number = struct.unpack('<IBBHII', read(16))\n    \
+             assert (kind, flags, of, number) == (2, 0, work, 0)\n    \
+             code = read(name_length)\n    \
+             return int(code[2:] or 0), read(length - name_length)\n\
+         {hello}\n\
          while True:\n    \
-             length, kind, zero, name_length, serial = struct.unpack('<IBBHQ', read(16))\n    \
+             length, kind, flags, name_length, work, work_kind = struct.unpack('<IBBHII', read(16))\n    \
              seqno, run_low, run_high, attempt, flags = struct.unpack('<QQQII', read(32))\n    \
              log = read(name_length)\n    \
              payload = read(length - 32 - name_length)\n\

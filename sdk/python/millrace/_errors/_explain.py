@@ -1,4 +1,4 @@
-"""What is reported of a function's exception, and of a value that it returned."""
+"""What is reported of a function's exception, and of a value that it returned; and what JSON has for scalars of numpy and pandas."""
 
 from __future__ import annotations
 
@@ -36,6 +36,21 @@ def explain(error: BaseException) -> str:
         return type(error).__name__
 
 
+def plain(value: Any) -> Any:
+    """What JSON has for a scalar of numpy or pandas, neither of which is needed for that; anything else is refused, as by `json`."""
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    if package == "pandas" and kind.__name__ in ("NAType", "NaTType"):
+        return None
+    if package == "pandas" and kind.__name__ == "Timestamp":
+        return value.isoformat()
+    if package == "numpy" and getattr(value, "shape", None) == () and kind.__name__ != "ndarray":
+        found = value.item()
+        if isinstance(found, (bool, int, float, str)):
+            return found
+    raise TypeError(f"Object of type {kind.__name__} is not JSON serializable")
+
+
 def result_of(returned: object, output: Any) -> bytes:
     """What a function returned, as a DONE has it: a byte that says what it is, and its bytes."""
     try:
@@ -46,7 +61,7 @@ def result_of(returned: object, output: Any) -> bytes:
         else:
             import json
 
-            result = b"\2" + json.dumps(returned, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+            result = b"\2" + json.dumps(returned, default=plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
         if len(result) <= _RESULT_BYTES_MAX:
             return result
         why = f"it has {len(result) - 1} bytes, and a result at most {_RESULT_BYTES_MAX - 1}"

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Optional
 
-#: The prefix of the pool's name if a record is a method call and not a task.
-_STEPS = "_steps/"
 ID_BYTES = 24
 #: The part of an id that all tasks of a client have in common.
 _CLIENT_BYTES = 16
@@ -214,10 +212,7 @@ def _body(pool: str, number: int, context: Any) -> Callable[..., Any]:
 
 
 def run(record: Any, context: Any) -> None:
-    """Runs a task and appends its result, which may be an exception; or runs a method of a shared object."""
-    if record.log.startswith(_STEPS):
-        _steps.run(record, context, _body)
-        return
+    """Runs a task and appends its result, which may be an exception."""
     shipped = record.data
     id, number = shipped[:ID_BYTES], int.from_bytes(shipped[ID_BYTES : ID_BYTES + 8], "little")
     start = ID_BYTES + 9 + shipped[ID_BYTES + 8]
@@ -245,3 +240,16 @@ def run(record: Any, context: Any) -> None:
         detail = f"a raised exception of {len(result)} bytes; the limit is {_RESULT_BYTES_MAX}"
         result = bytes((FAILED,)) + id + b"MR7115" + detail.encode()
     context.append(f"_results/{pool}", result)
+
+
+def _class(_pool: str, number: int, context: Any) -> Callable[..., Any]:
+    """The class of the object whose method runs."""
+    return open_body(number, lambda: context._class(number))
+
+
+def _step(request: bytes, context: Any) -> bytes:
+    """Runs a method of a shared object."""
+    return _steps.run(request, context, _class)
+
+
+run.__millrace_step__ = _step  # type: ignore[attr-defined]

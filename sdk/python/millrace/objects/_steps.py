@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
 RETURNED, RAISED, NOT_BEGUN, BLOCKED = 0, 1, 2, 3
-_FIELDS, _RESULT = "_step/fields", "_step/result"
 #: The most bytes that a call may leave: the fields that changed, and the answer.
 _RESULT_BYTES_MAX = (16 << 20) - 4096
 #: Objects that a worker keeps.
@@ -80,7 +79,7 @@ class _Limit:
 
 
 def _received(context: Any) -> dict[str, bytes]:
-    flat = _values.decode(context.get(_FIELDS, 0).data)
+    flat = _values.decode(context._fields())
     return dict(zip(flat[::2], flat[1::2]))
 
 
@@ -200,9 +199,9 @@ def _step(asked: list[Any], context: Any, body: Any, within: _within.Within) -> 
     return kind, value, changes
 
 
-def run(record: Any, context: Any, body: Any) -> None:
-    """Runs a method, and sends its result. `body` loads the class."""
-    asked = _values.decode(record.data)
+def run(request: bytes, context: Any, body: Any) -> bytes:
+    """Runs a method, and returns its result. `body` loads the class."""
+    asked = _values.decode(request)
     _values.pickle_with(_raised.dumps)
     _spaces.use(_spaces.TaskSpace(context, asked[9]))
     within = context._channel.reenter = _within.Within(context)
@@ -219,4 +218,4 @@ def run(record: Any, context: Any, body: Any) -> None:
         if within.is_running():
             # The caller gets an error, so changes that the method still makes in another thread are discarded.
             _kept.pop((asked[0], asked[1], asked[6]), None)
-    context.append(_RESULT, result)
+    return result

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional, overload
 
+from millrace import _show
 from millrace._records import _native
 from millrace._worker import encode
 from millrace.codecs import package
@@ -69,6 +70,9 @@ class Diff(Sequence[Change]):
 
     def __repr__(self) -> str:
         return f"<millrace.repairs.Diff of {len(self)} records>"
+
+    def _repr_html_(self) -> str:
+        return _show.diff(self)
 
     def to_pandas(self) -> pandas.DataFrame:
         """A data frame with a row for each record and the columns log, seqno, old and new. Text that is a number becomes a number."""
@@ -236,6 +240,9 @@ class Repair:
         of = f"log {self.log!r}" if self.log else f"function {self.function!r}" if self.function else "undo"
         return f"<millrace.repairs.Repair {self.number} of {of}: {self.phase}>"
 
+    def _repr_html_(self) -> str:
+        return _show.repair(self)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -265,6 +272,9 @@ class Plan:
                 function, source, since, self.reason, self.append_new, self.across, self.run_external
             )
         return Repair(self.namespace, json.loads(told))._wait(progress, timeout)
+
+    def _repr_html_(self) -> str:
+        return _show.plan(self)
 
 
 def plan(

@@ -13,11 +13,11 @@ import os
 import re
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from millrace._records import StoredRecord, _native
-from millrace._worker import Invalid, NotFound
+from millrace._worker import Denied, Invalid, NotFound
 from millrace.codecs import package
 from millrace.sql import _derived, _plan, _read, _values
 from millrace.sql._read import MissingRecords as MissingRecords
@@ -35,6 +35,8 @@ MEMORY_DEFAULT = "1GB"
 #: The columns of a log.
 COLUMNS = ("seqno", "time", "id", "cause", "data", "value")
 _FETCH = 1000
+#: Of a query with more words than this, all logs are listed instead of asking for each word.
+_WORDS_MAX = 200
 _STAGE = '"millrace stage"'
 #: So many names of logs are in the error of a query.
 _NAMES_MAX = 20
@@ -101,15 +103,22 @@ class _Query:
         #: By table: the log, or nothing for the runs.
         self._logs: dict[str, _read.Snapshot] = {}
         self._decoders: dict[str, _values.Decoder] = {}
+        #: Words of the query that are logs which may not be read.
+        self._denied: dict[str, Denied] = {}
 
     def prepare(self, statement: str, parameters: Any) -> tuple[Any, str, bool]:
         """Reads what the statement needs; returns the database, the statement, and whether it writes a file."""
         with self.telling():
             statement, writes = self._checked(statement)
-            names = self._connection.get_table_names(statement)
+        names = _plan.names(statement)
         self._make(names)
         with self.telling():
-            self._read(statement, parameters, writes)
+            self._run(f"SET disabled_optimizers = '{_plan.DISABLED}'")
+            explained = self._known(statement, parameters, names)
+            self._read(statement, parameters, explained, writes)
+            self._run("SET disabled_optimizers = ''")
+        for log in self._logs.values():
+            log.warn()
         return self._connection, statement, writes
 
     def _run(self, sql: str, parameters: Any = None) -> Any:
@@ -124,10 +133,17 @@ class _Query:
             raise KeyboardInterrupt from None
         except self._duckdb.Error as why:
             # What follows shows a place in the statement that explains the query, and names of DuckDB's own tables.
-            detail = "the query: " + re.split(r"\n\s*LINE |\nDid you mean", str(why))[0].strip()
+            detail = "the query: " + re.split(r"\n\s*LINE |\nDid you mean|\n\nPossible solutions", str(why))[0].strip()
+            if isinstance(why, self._duckdb.OutOfMemoryException):
+                detail += "; give the query more memory"
             if isinstance(why, self._duckdb.CatalogException):
                 detail += f"\n{self._others()}"
             raise _native.error("MR1006", detail) from why
+        except RuntimeError as why:
+            # So DuckDB says that the query was interrupted by Ctrl-C.
+            if "interrupted" not in str(why):
+                raise
+            raise KeyboardInterrupt from None
 
     def _others(self) -> str:
         """The names that a query can use."""
@@ -148,46 +164,68 @@ class _Query:
             raise _native.error("MR1006", f"the query is {found[0].type.name}; it must be SELECT, or COPY (SELECT ...) TO a file")
         return str(found[0].query), bool(found[0].type == kinds.COPY)
 
-    def _make(self, names: Iterable[str]) -> None:
-        """Makes a view, and an empty table below it, for each log that the query names."""
-        wanted = dict.fromkeys(names)
-        logs = {name for name in wanted if self._exists(name)}
-        rest = {name.lower() for name in wanted if name not in logs}
-        other = [log.name for log in self._namespace.logs()] if rest else []
+    def _make(self, names: set[str]) -> None:
+        """Makes a view, and an empty table below it, for each log that the query may name. Most of the names are other words of the query."""
+        if len(names) <= _WORDS_MAX:
+            logs = {name for name in names if self._exists(name)}
+        else:
+            logs = {log.name for log in self._namespace.logs()} & names
         # SQL does not distinguish upper and lower case.
-        logs |= {name for name in other if name.lower() in rest}
-        derived = {name for name in ("runs", "events") if name in rest}
-        if "events" in derived:
-            if len(other) > _derived.LOGS_MAX:
-                detail = f"the view events joins all logs, and there are {len(other)}; the limit is {_derived.LOGS_MAX}: name the logs"
-                raise _native.error("MR1006", detail)
         by_name: dict[str, str] = {}
         for name in sorted(logs):
             if by_name.setdefault(name.lower(), name) != name:
                 detail = f"the logs '{by_name[name.lower()]}' and '{name}' differ only in case, so a query can use only one of them"
                 raise _native.error("MR1006", detail)
-        all_logs = sorted(logs | set(other)) if "events" in derived else sorted(logs)
-        for log in _read.snapshots(self._namespace, all_logs).values():
+        words = {name.lower() for name in names}
+        every = logs
+        if "events" in words - logs:
+            every = {log.name for log in self._namespace.logs()} | logs
+            if len(every) > _derived.LOGS_MAX:
+                detail = f"the view events joins all logs, and there are {len(every)}; the limit is {_derived.LOGS_MAX}: name the logs"
+                raise _native.error("MR1006", detail)
+        self._tables(every, logs)
+        if words & {"runs", "events"}:
+            self._run(_derived.RUNS)
+        if "events" in words - logs:
+            self._run(_derived.events({table: log.name for table, log in self._logs.items()}))
+
+    def _known(self, statement: str, parameters: Any, names: set[str]) -> str:
+        """The plan of the statement; a log may be named in it in other letters, as SQL does not distinguish them."""
+        for _ in range(len(names)):
+            try:
+                return self._explain(statement, parameters)
+            except self._duckdb.CatalogException as why:
+                missing = re.search(r"Table with name (.+?) does not exist", str(why))
+                name = missing.group(1) if missing else ""
+                if name in self._denied:
+                    raise self._denied[name] from None
+                there = {log.name for log in self._logs.values()}
+                alike = {log.name for log in self._namespace.logs() if log.name.lower() == name.lower()} - there
+                if len(alike) != 1:
+                    raise
+                self._tables(alike, alike)
+        return self._explain(statement, parameters)
+
+    def _tables(self, logs: set[str], named: set[str]) -> None:
+        for log in _read.snapshots(self._namespace, sorted(logs)).values():
             table = f"t{len(self._logs)}"
             self._logs[table] = log
-            self._table(table, log, log.name in logs)
-        unknown = [name for name in self._decode if name not in all_logs]
-        if unknown:
-            raise _native.error("MR1006", f"decode names the log '{unknown[0]}', which the query does not use")
-        if derived:
-            self._run(_derived.RUNS)
-        if "events" in derived:
-            self._run(_derived.events({table: log.name for table, log in self._logs.items()}))
+            self._table(table, log, log.name in named)
 
     def _exists(self, name: str) -> bool:
         try:
             self._namespace.bounds(name)
         except (NotFound, Invalid):
             return False
+        except Denied as why:
+            # The word may stand for something else than a log. If not, the query fails.
+            self._denied[name] = why
+            return False
         return True
 
     def _table(self, table: str, log: _read.Snapshot, named: bool) -> None:
-        decoder = _values.Decoder("json")
+        # Of a log that only the view of events uses, nothing is decoded.
+        decoder = _values.Decoder("bytes")
         if named and log.name in self._decode:
             decoder = _values.chosen(log.name, self._decode[log.name])
         elif named:
@@ -213,25 +251,23 @@ class _Query:
         # Only our own tables are in this schema.
         return {name.removeprefix("memory.store."): one for name, one in found.items() if name.startswith("memory.store.")}
 
-    def _read(self, statement: str, parameters: Any, writes: bool) -> None:
+    def _read(self, statement: str, parameters: Any, explained: str, writes: bool) -> None:
         """Fills the tables with what the query needs."""
-        self._run(f"SET disabled_optimizers = '{_plan.DISABLED}'")
-        explained = self._explain(statement, parameters)
         if writes and not _plan.copies(explained):
             raise _native.error("MR1006", "a query cannot write to a log; COPY must be COPY (SELECT ...) TO a file")
         wanted = self._wanted(explained)
         if not self._pushdown:
             wanted = {table: _everything() for table in wanted}
+        unknown = {*self._decode} - {log.name for log in self._logs.values()}
+        if unknown:
+            raise _native.error("MR1006", f"decode names the log '{min(unknown)}', which the query does not")
         for table, one in wanted.items():
             self._fill(table, one)
         # The planner may choose another plan for tables with records. It must not need more than was read.
         for table, one in self._wanted(self._explain(statement, parameters)).items():
             if table not in wanted or not wanted[table].covers(one):
                 self._run(f"TRUNCATE store.{table}")
-                self._fill(table, _everything())
-        self._run("SET disabled_optimizers = ''")
-        for log in self._logs.values():
-            log.warn()
+                self._fill(table, _plan.Wanted(one.columns | (wanted[table].columns if table in wanted else set()), list(_plan.ALL)))
 
     def _fill(self, table: str, wanted: _plan.Wanted) -> None:
         if table == "runs":

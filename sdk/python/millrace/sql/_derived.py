@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
+from millrace._namespace import LocalNamespace
 from millrace._views import moment
 from millrace.sql._read import warn
 
@@ -53,13 +54,14 @@ def fill_runs(namespace: Namespace, run: Callable[[str, Any], Any]) -> None:
     """Reads the newest runs; warns if there are more."""
     rows: list[tuple[Any, ...]] = []
     # Files give all in one answer, and a host a page.
-    options: dict[str, Optional[str]] = {"limit": str(RUNS_MAX + 1)}
+    most = RUNS_MAX + 1 if isinstance(namespace, LocalNamespace) else _PAGE
+    options: dict[str, Optional[str]] = {"limit": str(most)}
     while True:
         document = namespace._ask("runs", options)
         rows += map(_row, document["runs"])
         if len(rows) > RUNS_MAX or not document.get("next"):
             break
-        options = {"before": document["next"], "limit": str(RUNS_MAX + 1 - len(rows))}
+        options["before"] = document["next"]
     if len(rows) > RUNS_MAX:
         warn(f"the result has the newest {RUNS_MAX} runs, and there are older ones")
     del rows[RUNS_MAX:]

@@ -60,12 +60,19 @@ class Wanted:
 
     def covers(self, other: Wanted) -> bool:
         """Whether records that were read for this suffice for the other."""
-        inside = all(any(box.within(wide) == box for wide in self.boxes) for box in other.boxes)
+        inside = all(any(_inside(box, wide) for wide in self.boxes) for box in other.boxes)
         enough = self.limit is None or (other.limit is not None and other.limit <= self.limit)
         return other.columns <= self.columns and inside and enough
 
 
 ALL = [Box()]
+
+
+def _inside(box: Box, wide: Box) -> bool:
+    """Whether the numbers are within the others, and times are limited where the others are: now() moves on."""
+    since = box.since_us > -TIME_MAX_US or wide.since_us == -TIME_MAX_US
+    until = box.until_us < TIME_MAX_US or wide.until_us == TIME_MAX_US
+    return wide.first <= box.first and box.last <= wide.last and since and until
 
 
 def wanted(explained: str, columns: tuple[str, ...]) -> dict[str, Wanted]:
@@ -85,6 +92,15 @@ def wanted(explained: str, columns: tuple[str, ...]) -> dict[str, Wanted]:
             table.scans += 1
             table.limit = limit if table.scans == 1 and not filters and "Sample Method" not in details else None
     return tables
+
+
+_WORD = re.compile(r"'(?:[^']|'')*'|\"((?:[^\"]|\"\")*)\"|([^\W\d]\w*)")
+
+
+def names(statement: str) -> set[str]:
+    """The words of a statement that may name a log: all that are not in literals."""
+    found = {word or quoted.replace('""', '"') for quoted, word in _WORD.findall(statement)}
+    return found - {""}
 
 
 def copies(explained: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -34,7 +36,11 @@ class MissingRecords(UserWarning):
 
 def warn(text: str) -> None:
     """Warns the program that calls the package."""
-    warnings.warn(text, MissingRecords, stacklevel=5)
+    frame: Optional[types.FrameType] = sys._getframe()
+    level = 1
+    while frame is not None and (frame.f_globals.get("__name__", "") + ".").startswith(("millrace.", "contextlib.")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, MissingRecords, stacklevel=level)
 
 
 @dataclass
@@ -129,10 +135,10 @@ def _between(namespace: Namespace, log: str, first: int, last: int, box: Box, pr
         if low is None or high is None:
             found.append((start, end))
             continue
-        low, high = min(low, high), max(low, high)
-        if high < box.since_us or low > box.until_us:
+        # Where times go back, the ends say nothing of what is between them.
+        if low <= high and (high < box.since_us or low > box.until_us):
             continue
-        if box.since_us <= low and high <= box.until_us:
+        if box.since_us <= low <= high <= box.until_us:
             found.append((start, end))
         else:
             found += _between(namespace, log, start, end, box, _PROBES_WITHIN)

@@ -66,8 +66,9 @@ class Decoder:
         if self.codec is not None:
             return _native.error("MR6104", f"record {seqno} of log '{log}' with {self.codec!r}: {why}")
         chosen = f"is not {self.name}, as its newest record is" if self.guessed else f"is not {self.name}"
-        others = f"select `data` instead of `value`, or choose another decoder ({NAMES}): decode={{{log!r}: '{self.name}?'}}"
-        detail = f"record {seqno} of log '{log}' {chosen}; {others}, in the command --decode '{log}={self.name}?', makes it NULL"
+        others = f"Select `data` instead of `value`, or choose another decoder ({NAMES})"
+        lenient = f"with decode={{{log!r}: '{self.name}?'}}, in the command --decode '{log}={self.name}?', its value is NULL"
+        detail = f"record {seqno} of log '{log}' {chosen}. {others}; {lenient}"
         return _native.error("MR6104", detail)
 
 

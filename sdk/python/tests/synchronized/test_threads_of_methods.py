@@ -14,7 +14,7 @@ import pytest
 from conftest import PATIENCE_S
 
 import millrace
-from millrace import _worker
+from millrace._work import _channel
 
 pytest.importorskip("cloudpickle")
 
@@ -134,15 +134,15 @@ def test_a_thread_that_outlives_its_method_hinders_no_other(room: Any, farm: mil
 def test_an_event_loop_is_not_stopped_by_an_answer_that_was_received_meanwhile() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        channel, answers = _worker._Channel(ours.fileno()), []  # type: Any, list[bytes]
+        channel, answers = _channel.Channel(ours.fileno()), []  # type: Any, list[bytes]
         channel._calls.update({1: answers.append, 2: answers.append})
-        theirs.send(_worker._HEAD.pack(0, _worker._RETURN, 0, 0, 1))
+        theirs.send(_channel.HEAD.pack(0, _channel.ANSWER, 0, 0, 0, 1))
         channel.answers()
         again = threading.Thread(target=channel.answers, daemon=True)
         again.start()
         again.join(PATIENCE_S)
         assert not again.is_alive() and len(answers) == 1
-        theirs.send(_worker._HEAD.pack(0, _worker._RETURN, 0, 0, 2))
+        theirs.send(_channel.HEAD.pack(0, _channel.ANSWER, 0, 0, 0, 2))
         channel.answers()
         assert len(answers) == 2
 

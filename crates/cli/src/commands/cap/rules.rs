@@ -3,9 +3,9 @@
 use super::new_id;
 use crate::args::RuleArgs;
 use millrace_node::{
-    Code, LogName, Result,
-    secrets::now_s,
-    token::{Grant, Kind, Rate, Right, Rights, Rules, Ways},
+    Code, Result,
+    secrets::{grant, now_s, unite},
+    token::{Rate, Right, Rights, Rules, Ways},
 };
 use std::time::Duration;
 
@@ -64,49 +64,6 @@ fn from_now(time: Duration) -> Result<u32> {
                 .into(),
         )
     })
-}
-
-/// Rights on one resource, which is written `NAME`, `KIND:NAME` or `namespace`, with a trailing `/` for a subtree.
-fn grant(rights: Rights, on: &str) -> Result<Grant> {
-    if on == Kind::Namespace.name() {
-        return Ok(Grant::namespace(rights));
-    }
-    let (kind, path) = match on.split_once(':') {
-        None => (Kind::Log, on),
-        Some((kind, path)) => {
-            let known =
-                Kind::ALL.into_iter().filter(|kind| *kind != Kind::Namespace).find(|known| known.name() == kind);
-            let unknown = || invalid(format!("'{}' is not a kind of resource", kind.escape_debug()));
-            (known.ok_or_else(unknown)?, path)
-        }
-    };
-    let (name, subtree) = path.strip_suffix('/').map_or((path, false), |name| (name, true));
-    if kind == Kind::Log && !name.is_empty() {
-        if LogName::is_internal(name) {
-            return Err(invalid(format!("log '{name}' belongs to the runtime; only a right on `namespace` covers it")));
-        }
-        name.parse::<LogName>()?;
-    }
-    if kind == Kind::Function && !name.is_empty() {
-        name.parse::<millrace_node::Name>()?;
-    }
-    let grant = Grant { kind, name: name.as_bytes().into(), subtree, rights };
-    grant.fault().map_or(Ok(()), |fault| Err(invalid(format!("'{}': {fault}", on.escape_debug()))))?;
-    Ok(grant)
-}
-
-/// Merges grants on the same resource.
-fn unite(grants: Vec<Grant>) -> Vec<Grant> {
-    let mut united: Vec<Grant> = Vec::new();
-    for grant in grants {
-        let same =
-            |known: &&mut Grant| (known.kind, &known.name, known.subtree) == (grant.kind, &grant.name, grant.subtree);
-        match united.iter_mut().find(same) {
-            Some(known) => known.rights = known.rights.or(grant.rights),
-            None => united.push(grant),
-        }
-    }
-    united
 }
 
 fn public_key(text: &str) -> Result<[u8; 32]> {

@@ -138,12 +138,12 @@ mod tests {
     fn a_process_ends_when_the_runs_have_ended_that_may_have_left_it() {
         let mut runs = Runs::default();
         let (first, second) = (runs.begin(), runs.begin());
-        assert_eq!(runs.end(first, &[7]), [], "it may be of the second run");
+        assert_eq!(runs.end(first, &[7]), Vec::<i32>::new(), "it may be of the second run");
         let third = runs.begin();
         assert_eq!(runs.end(second, &[7, 8]), [7], "the third run began later; the other process may be of that");
         assert_eq!(runs.end(third, &[8]), [8]);
         let last = runs.begin();
-        assert_eq!(runs.end(last, &[]), []);
+        assert_eq!(runs.end(last, &[]), Vec::<i32>::new());
         assert!(runs.suspects.is_empty() && runs.active.is_empty());
     }
 }

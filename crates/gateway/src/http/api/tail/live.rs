@@ -44,7 +44,7 @@ const COUNTERS_MAX: usize = 10_000;
 
 /// What a client wants to hear.
 #[derive(Clone)]
-struct Wanted {
+struct LiveAsk {
     period: Duration,
     /// The runs, and the state they are in; all that have ended, without one.
     runs: Option<Option<RunState>>,
@@ -64,7 +64,7 @@ struct Sent {
 struct Live {
     session: Session,
     namespace: String,
-    wanted: Wanted,
+    wanted: LiveAsk,
     /// The logs whose records are sent, and the next record of each.
     followed: Vec<(String, Log, u64)>,
     /// Nothing before the first frame, and after one that was cut off: the next has all counters.
@@ -93,7 +93,7 @@ struct Changed {
 /// Sends what changes, for as long as the client listens.
 pub(in crate::http) async fn follow(session: &Session, namespace: &str, query: &str) -> Result<Response> {
     let mut query = Query::parse(query)?;
-    let wanted = Wanted { period: period(&mut query)?, runs: runs(&mut query)? };
+    let wanted = LiveAsk { period: period(&mut query)?, runs: runs(&mut query)? };
     let names = query.take("records").unwrap_or_default();
     query.finish()?;
     let names: Vec<&str> = names.split(',').filter(|name| !name.is_empty()).collect();
@@ -162,7 +162,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// The counters and runs that are new; what was sent is brought up to date.
-fn frame(namespace: &Namespace, access: &Access, wanted: &Wanted, sent: &mut Sent) -> Result<Vec<u8>> {
+fn frame(namespace: &Namespace, access: &Access, wanted: &LiveAsk, sent: &mut Sent) -> Result<Vec<u8>> {
     let journal = namespace.journal();
     let catalog = journal.catalog()?;
     let mut rates = Rates { t: rfc3339(journal.clock()), ..Rates::default() };

@@ -39,8 +39,6 @@ final class Steps {
     private static final int DEPTH_MAX = 8;
     /** Objects that a worker keeps. */
     private static final int KEPT_MAX = 256;
-    private static final String BODIES = "_bodies/";
-    private static final String FIELDS = "_step/fields";
     private static final Map<String, byte[]> NOTHING = Map.of();
 
     /** Which object, and of which code. */
@@ -241,7 +239,7 @@ final class Steps {
             return known;
         }
         // From now on, the host allows for the time that loading takes.
-        List<?> described = (List<?>) MessagePack.decode(channel.get(BODIES + pool, place.body), DEPTH_MAX);
+        List<?> described = (List<?>) MessagePack.decode(channel.described(place.body), DEPTH_MAX);
         Class<?> type = Class.forName((String) described.get(0), true, Thread.currentThread().getContextClassLoader());
         if (!Arrays.equals((byte[]) described.get(1), Members.of(type).code())) {
             throw new MillraceException("MR7120", "the workers of pool '" + pool + "' have other code of " + type.getName());
@@ -284,7 +282,7 @@ final class Steps {
             }
             made = constructor.newInstance(arguments);
         } else {
-            List<?> flat = (List<?>) MessagePack.decode(channel.get(FIELDS, 0), DEPTH_MAX);
+            List<?> flat = (List<?>) MessagePack.decode(channel.fields(), DEPTH_MAX);
             Map<String, Object> values = new LinkedHashMap<>();
             for (int at = 0; at < flat.size(); at += 2) {
                 fields.put((String) flat.get(at), (byte[]) flat.get(at + 1));

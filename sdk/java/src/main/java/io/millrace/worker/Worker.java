@@ -9,8 +9,6 @@ import java.util.concurrent.Callable;
 /** Runs tasks, and methods of shared objects, for a host: the program of a pool. See spec/protocol/worker.md. */
 public final class Worker {
     private static final String TASKS = "_tasks/";
-    private static final String STEPS = "_steps/";
-    private static final String STEP_RESULT = "_step/result";
     private static final String RESULTS = "_results/";
     private static final String FAILED = "MR3110";
     private static final String OUT_OF_MEMORY = "MR3108";
@@ -20,18 +18,19 @@ public final class Worker {
     /** Runs tasks until the host needs this worker no more. */
     public static void main(String[] arguments) throws IOException {
         HostChannel channel = new HostChannel();
-        for (HostChannel.Run run = channel.next(); run != null; run = channel.next()) {
+        for (HostChannel.Work work = channel.next(); work != null; work = channel.next()) {
             String code = "";
             String detail = "";
+            byte[] result = new byte[0];
             try {
-                if (run.log().startsWith(STEPS)) {
-                    channel.append(STEP_RESULT, Steps.run(channel, run.record()));
-                } else if (!run.log().startsWith(TASKS)) {
+                if (work.kind() == HostChannel.STEP) {
+                    result = Steps.run(channel, work.record());
+                } else if (!work.name().startsWith(TASKS)) {
                     code = FAILED;
-                    detail = "a pool runs only tasks and methods of shared objects, and no records of '" + run.log() + "'";
+                    detail = "a pool runs only tasks and methods of shared objects, and no records of '" + work.name() + "'";
                 } else {
-                    byte[] result = run(channel, Task.of(run.record()));
-                    channel.append(RESULTS + run.log().substring(TASKS.length()), result);
+                    byte[] outcome = run(channel, Task.of(work.record()));
+                    channel.append(RESULTS + work.name().substring(TASKS.length()), outcome);
                 }
             } catch (OutOfMemoryError error) {
                 code = OUT_OF_MEMORY;
@@ -39,7 +38,11 @@ public final class Worker {
             }
             System.out.flush();
             System.err.flush();
-            channel.done(run.serial(), code, detail);
+            if (code.isEmpty()) {
+                channel.done(result);
+            } else {
+                channel.failed(code, detail);
+            }
         }
         // Threads that tasks started do not keep the worker.
         Runtime.getRuntime().halt(0);

@@ -58,7 +58,10 @@ fn the_demo_survives_a_kill_is_repaired_and_explained() {
     let (host, again) = demo(&place, &["--hours", "400"]);
     assert_eq!((&again["namespace"], &again["hours"]), (&announced["namespace"], &announced["hours"]));
     let hours = announced["hours"].as_u64().expect("a number");
-    eventually("it is replayed", || latest(&place, "smooth/ewr") >= hours && latest(&place, "estimate") + 24 >= hours);
+    eventually("it is replayed", || {
+        let newest = there(&place, "log get estimate");
+        latest(&place, "smooth/ewr") >= hours && newest.code == 0 && hour(newest.text()) >= hours
+    });
     is_whole(&place, "raw/jfk");
     is_whole(&place, "raw/ewr");
     let (jfk, ewr) = (latest(&place, "raw/jfk"), latest(&place, "smooth/ewr"));
