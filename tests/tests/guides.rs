@@ -147,6 +147,12 @@ fn the_first_block_of_a_guide_builds_what_the_others_need() {
 }
 
 #[test]
+fn parallelism() {
+    let printed = type_in("parallelism.md");
+    says(&printed, &["20 (100 %)", "5 of 5", "wrote both.svg", "Q3", "fileb://function.zip", "20/4/S/s on log"]);
+}
+
+#[test]
 fn tests_of_functions() {
     let printed = type_in("testing.md");
     says(&printed, &["totals 1  {\"order\":1,\"sum\":2}"]);

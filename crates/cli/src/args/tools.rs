@@ -1,9 +1,9 @@
 //! Commands about the command itself, and those that watch and load a namespace.
 
 use super::Durability;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use millrace_node::application::units;
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 /// The shells that can complete commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -66,7 +66,10 @@ pub struct TopArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
+    #[command(subcommand)]
+    pub what: Option<BenchCommand>,
     /// The namespace: a directory, an address or a context [default: the namespace of --namespace]
     pub address: Option<PathBuf>,
     /// Size of a record
@@ -87,6 +90,30 @@ pub struct BenchArgs {
     /// Appends per second over all connections, evenly spaced [default: as many as possible]
     #[arg(long, value_name = "PER-SECOND", value_parser = rate)]
     pub rate: Option<f64>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Measure how many functions a platform runs at once: workers of Millrace, AWS Lambda, OpenWhisk, HTTP or local processes
+    #[command(after_help = "\
+An experiment is I/W/T/M: invocations at once, instances that are expected to be warm, task (S sleep, C compute, M matrix products), memory \
+(s is 256 MiB, b 2048 MiB, or a number of MiB). The command runs the module millrace.parallelism of the Python package with the extra \
+`parallelism`; MILLRACE_PYTHON names the interpreter, by default python3 beside this program or in PATH. Print the options of the module with \
+`millrace bench parallelism -- --help`.
+
+Examples:
+  millrace bench parallelism 50/0/C/s --on local --calibrate -o local.json
+  millrace bench parallelism 200/0/S/s --on millrace --url farm --workers 64 -o ours.json
+  millrace bench parallelism chart ours.json -o ours.svg
+  millrace bench parallelism compare local.json ours.json -o both.png")]
+    Parallelism(ParallelismArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ParallelismArgs {
+    /// The experiment with its options, or chart, table, compare or function with theirs
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    pub words: Vec<OsString>,
 }
 
 /// A rate as typed.

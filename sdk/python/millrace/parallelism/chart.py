@@ -101,7 +101,7 @@ def save(figure: Any, path: Union[str, os.PathLike[str]]) -> None:
 
 def _title(run: Run, numbers: Metrics) -> str:
     completed = "nothing was answered" if numbers.completion_ms is None else f"completed in {numbers.completion_ms / 1000:.2f} s"
-    title = f"{run.title}\n{numbers.degree} of {numbers.instances} instances at once ({100 * numbers.degree_part:.0f} %), {completed}"
+    title = f"{run.title}\n{numbers.degree} of {numbers.instances} instances at once ({100 * numbers.degree_part:.3g} %), {completed}"
     failed = sum(numbers.failures.values())
     if failed:
         title += f", {failed} failed"

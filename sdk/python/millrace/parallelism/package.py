@@ -28,7 +28,12 @@ _FILES: dict[str, dict[str, str]] = {
     "lambda": {"task.py": "TASK"},
     "openwhisk": {"__main__.py": "TASK"},
     "gcp": {"main.py": "TASK", "requirements.txt": ""},
-    "azure": {"parallelism/task.py": "TASK", "parallelism/function.json": json.dumps(_AZURE, indent=2), "host.json": json.dumps(_HOST, indent=2), "requirements.txt": ""},
+    "azure": {
+        "parallelism/task.py": "TASK",
+        "parallelism/function.json": json.dumps(_AZURE, indent=2),
+        "host.json": json.dumps(_HOST, indent=2),
+        "requirements.txt": "",
+    },
     "knative": {"task.py": "TASK", "Dockerfile": _DOCKERFILE, "Procfile": _PROCFILE},
 }
 _ADVICE = {

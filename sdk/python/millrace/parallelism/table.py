@@ -22,7 +22,8 @@ def time(ms: Optional[float]) -> str:
 
 
 def percent(part: float) -> str:
-    return f"{100 * part:.0f} %"
+    """With a digit more where rounding would say "all"."""
+    return f"{100 * part:.3g} %"
 
 
 def table(runs: Sequence[Run], figures: Sequence[Metrics]) -> str:
@@ -82,13 +83,14 @@ def answers(numbers: Metrics) -> tuple[str, str, str]:
     """The study's questions: does it scale, do invocations disturb each other, and what does the scheduling look like?"""
     part, failed = numbers.degree_part, sum(numbers.failures.values())
     if part >= FULL:
-        first = f"It scales: {numbers.degree} instances ran at once for {numbers.invocations} invocations ({percent(part)})."
+        first = f"It scales: the most instances that ran at once were {numbers.degree}, for {numbers.invocations} invocations ({percent(part)})."
     elif numbers.instances >= FULL * numbers.invocations:
         first = f"Each invocation got an instance, but not at once: at most {numbers.degree} of {numbers.instances} ran together ({percent(part)})."
     elif not numbers.ran:
         first = f"Nothing ran: all {failed} invocations failed."
     else:
-        first = f"It does not scale to this load: {numbers.degree} instances at once for {numbers.invocations} invocations ({percent(part)})."
+        word = "instance" if numbers.degree == 1 else "instances"
+        first = f"It does not scale to this load: {numbers.degree} {word} at once for {numbers.invocations} invocations ({percent(part)})."
     if failed and numbers.ran:
         first += f" {failed} failed."
     ratio = numbers.interference

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import sys
+import threading
 import time
 import uuid
 from typing import Any
@@ -18,13 +19,18 @@ from typing import Any
 SIDE = 64
 
 
-def _state() -> dict[str, Any]:
-    """What this instance remembers. It is kept in `sys`, since some platforms load this file more than once in a process."""
-    state: dict[str, Any] = sys.__dict__.setdefault("_millrace_parallelism", {})
-    if state.get("pid") != os.getpid():
-        # A process that was forked from another instance is an instance of its own.
-        state.update(pid=os.getpid(), instance=str(uuid.uuid4()), count=0)
-    return state
+def _instance() -> tuple[str, int]:
+    """This instance, and the number of its invocation that begins now.
+
+    They are kept in `sys`, since some platforms load this file more than once in a process. Threads may count at the same time.
+    """
+    state: dict[str, Any] = sys.__dict__.setdefault("_millrace_parallelism", {"lock": threading.Lock()})
+    with state["lock"]:
+        if state.get("pid") != os.getpid():
+            # A process that was forked from another instance is an instance of its own.
+            state.update(pid=os.getpid(), instance=str(uuid.uuid4()), count=0)
+        state["count"] += 1
+        return state["instance"], state["count"]
 
 
 def _read(path: str) -> str:
@@ -77,16 +83,15 @@ def matrices(iterations: int) -> float:
 def run(request: dict[str, Any]) -> dict[str, Any]:
     """Works, and says when and where. `request` has `task` (S, C or M), `iterations` and `seconds`."""
     start_ms = time.time() * 1000
-    state = _state()
-    state["count"] += 1
-    nth, about = state["count"], _about()
+    instance, nth = _instance()
+    about = _about()
     task = request.get("task", "S")
     value = None
     if task == "S":
         time.sleep(float(request.get("seconds", 1)))
     else:
         value = {"C": pi, "M": matrices}[task](int(request["iterations"]))
-    answer: dict[str, Any] = {"id": request.get("id"), "start_ms": start_ms, "instance": state["instance"], "nth": nth, "value": value}
+    answer: dict[str, Any] = {"id": request.get("id"), "start_ms": start_ms, "instance": instance, "nth": nth, "value": value}
     answer.update(about)
     answer["end_ms"] = time.time() * 1000
     return answer

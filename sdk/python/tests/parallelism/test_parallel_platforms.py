@@ -344,10 +344,28 @@ def test_the_task_needs_only_the_standard_library_and_counts_in_forks() -> None:
         "if pid: os.waitpid(pid, 0)\n"
     )
     folder = Path(task.__file__).parent
-    ran = subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({str(folder)!r})\n{script}"], capture_output=True, text=True, timeout=120, check=True)
+    command = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({str(folder)!r})\n{script}"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     (first, one), (_, other) = (json.loads(line) for line in ran.stdout.splitlines())
     assert {one["nth"], other["nth"]} == {1, 2} and one["instance"] != other["instance"]
     assert first["instance"] in (one["instance"], other["instance"])
+
+
+def test_threads_of_an_instance_are_counted_once_each() -> None:
+    answers: list[Any] = []
+    together = threading.Barrier(16)
+
+    def work() -> None:
+        together.wait(120)
+        answers.extend(task.run({"task": "C", "iterations": 1}) for _ in range(50))
+
+    threads = [threading.Thread(target=work) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    counted = sorted(answer["nth"] for answer in answers)
+    assert counted == list(range(counted[0], counted[0] + 800)) and len({answer["instance"] for answer in answers}) == 1
 
 
 def test_a_function_that_fails_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,11 @@
 //! `millrace bench`: appends as fast as a namespace takes them, or at a given rate, and says how long each took.
 
 mod load;
+mod parallelism;
 
 use super::serve::on_signals;
 use crate::{
-    args::{BenchArgs, Global},
+    args::{BenchArgs, BenchCommand, Global},
     commands::log::durability,
     out::Out,
     place::{Place, Target},
@@ -29,6 +30,9 @@ const RATE_MAX: f64 = 1e8;
 const TICK: Duration = Duration::from_millis(50);
 
 pub fn run(args: &BenchArgs, global: &Global, out: &mut Out) -> Outcome {
+    if let Some(BenchCommand::Parallelism(args)) = &args.what {
+        return parallelism::run(args);
+    }
     let target = match &args.address {
         Some(address) => Target::named(address, global)?,
         None => Target::find(global)?.0,
