@@ -1,6 +1,6 @@
 //! A namespace that another process serves looks as it does by its files.
 
-use millrace_tests::{Host, Place, eventually, wait};
+use millrace_tests::{Host, Place, end, eventually, wait};
 use serde_json::Value;
 use std::{
     fs,
@@ -244,6 +244,24 @@ fn top_tells_what_goes_on() {
         });
         top.object()["appends_per_second"].as_f64().unwrap() > 1.0
     });
+}
+
+#[test]
+fn the_benchmark_of_parallelism_is_the_python_packages() {
+    let place = Place::empty();
+    let typed = ["bench", "parallelism", "2/0/S/s", "--on", "local", "-o", "run.json", "--json"];
+    let mut without = place.command(typed);
+    without.env("MILLRACE_PYTHON", "/nonexistent/python3");
+    let refused = end(without, b"").fails("MR6105", 1);
+    assert!(refused.stderr.contains("pip install 'millrace[parallelism]'"), "{refused:?}");
+    // An interpreter that has the module, and shows how it is called.
+    place.write("python", "#!/bin/sh\n[ \"$1\" = -c ] || { echo \"$MILLRACE_PARALLELISM_NAME: $*\"; exit 3; }\n");
+    let mut with = place.command(typed);
+    with.env("MILLRACE_PYTHON", "./python");
+    let ended = end(with, b"");
+    assert_eq!(ended.code, 3, "{ended:?}");
+    let called = "millrace bench parallelism: -m millrace.parallelism 2/0/S/s --on local -o run.json --json";
+    assert_eq!(ended.text().trim(), called);
 }
 
 #[test]
