@@ -44,7 +44,7 @@ impl Readings {
 pub fn stuck(replayed: u64) -> RangeInclusive<u64> {
     match replayed.checked_sub(72) {
         Some(begin) => begin + 1..=begin + 24,
-        None => 1..=0,
+        None => RangeInclusive::new(1, 0), // no hour
     }
 }
 
