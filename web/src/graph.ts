@@ -57,9 +57,10 @@ export function graphOf(functions: Fn[], logs: Log[], runs: Run[], flows: Flow[]
   for (const fn of functions) {
     const id = ID.function(fn.name);
     for (const log of fn.on ?? []) (used.add(log), add(ID.log(log), id, "runs"));
-    // A definition that allows every log says nothing; one that names logs does.
-    for (const log of seen.has(fn.name) ? [] : (fn.appends ?? []).filter((scope) => !scope.endsWith("/")))
-      if (known.has(log)) (used.add(log), add(id, ID.log(log), "appends"));
+    // A definition that allows every log says nothing; one that names some does.
+    const allowed = new Set(seen.has(fn.name) ? [] : fn.appends);
+    const isChoice = [...known].some((log) => !allowed.has(log) && !/^(_|dead\/)/.test(log));
+    for (const log of isChoice ? allowed : []) if (known.has(log)) (used.add(log), add(id, ID.log(log), "appends"));
     for (const to of fn.sends ?? []) add(id, `p:${to}`, "sends");
   }
   for (const run of runs) {

@@ -1,5 +1,5 @@
 // The service graph, with the rates of the flows on its arrows.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Flows, type Fn, type Log, type Runs, of } from "../api";
 import { type Drawn, type Edge, type Graph, graphOf } from "../graph";
 import { number } from "../format";
@@ -191,10 +191,16 @@ function Picture({
   onOpen: (prefix: string) => void;
   namespace: string;
 }) {
+  const region = useRef<HTMLDivElement>(null);
+  // A picture that is wider than the screen begins with its middle.
+  useLayoutEffect(() => {
+    const it = region.current;
+    if (it) it.scrollLeft = (it.scrollWidth - it.clientWidth) / 2;
+  }, [drawn]);
   const target = (box: Drawn["boxes"][number]) =>
     box.kind === "function" ? href(namespace, "functions", box.name) : box.kind === "log" ? href(namespace, "logs", box.name) : undefined;
   return (
-    <div class="map" tabIndex={0} role="region" aria-label="The service graph; the button above shows it as a table">
+    <div class="map" ref={region} tabIndex={0} role="region" aria-label="The service graph; the button above shows it as a table">
       <svg
         style={{ width: "100%", maxWidth: `${drawn.width}px`, minWidth: `${Math.round(drawn.width * 0.6)}px` }}
         viewBox={`0 0 ${drawn.width} ${drawn.height}`}

@@ -305,8 +305,12 @@ function Values({ namespace, logs, now }: { namespace: string; logs: Log[]; now:
         const records = series[log.name]?.records ?? [];
         const last = records.at(-1);
         const decoded = last && decode(last, "auto");
-        const [pointer, value] = decoded ? ([...fields(decoded.value)][0] ?? []) : [];
-        const points = pointer === undefined ? [] : records.flatMap((record) => fields(decode(record, "auto").value).get(pointer) ?? []);
+        const read = records.map((record) => fields(decode(record, "auto").value));
+        const pointsOf = (pointer: string) => read.flatMap((record) => record.get(pointer) ?? []);
+        const found = decoded ? [...fields(decoded.value)] : [];
+        // A field that only grows is a number of something; another one says more.
+        const [pointer, value] = found.find(([pointer]) => !grows(pointsOf(pointer))) ?? found[0] ?? [];
+        const points = pointer === undefined ? [] : pointsOf(pointer);
         return (
           <li key={log.name}>
             <a href={href(namespace, "logs", log.name)}>
@@ -330,3 +334,6 @@ function Values({ namespace, logs, now }: { namespace: string; logs: Log[]; now:
     </ul>
   );
 }
+
+/** Whether each value is larger than the one before. */
+const grows = (points: number[]): boolean => points.length > 2 && points.every((point, at) => at === 0 || point > points[at - 1]);
