@@ -338,6 +338,17 @@ impl Replica {
         self.is_installing()
     }
 
+    /// The error for a record of a topic that is not on this disk: it comes with a snapshot that is not written yet, or it left the topic
+    /// while this host fetched a snapshot, or just now.
+    pub fn absent(&self, topic: &str, index: u64) -> Error {
+        if self.is_catching_up() {
+            return Code::GroupUnavailable.error(format!(
+                "this host is catching up with the group, and does not have record {index} of topic '{topic}' yet; other hosts have it"
+            ));
+        }
+        Code::BelowHistory.error(format!("topic '{topic}' no longer has record {index}"))
+    }
+
     /// The position of an applied entry.
     pub fn place(&self, entry: u64) -> Option<Place> {
         self.node.store().place(entry)

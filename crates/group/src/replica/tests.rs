@@ -500,6 +500,7 @@ fn while_a_turn_is_not_written_a_replica_changes_nothing_and_says_that_it_is_cat
     }
     // The disk does not take the end of the snapshot.
     assert!(replica.is_catching_up());
+    assert_eq!(replica.absent("t", 1).code(), Code::GroupUnavailable);
     let create = Action::Create { topic: "t".into(), history: 9, durability: Durability::Quorum };
     for _ in 0..3 * ELECTION_TICKS {
         replica.tick();
@@ -513,6 +514,7 @@ fn while_a_turn_is_not_written_a_replica_changes_nothing_and_says_that_it_is_cat
     let held = replica.wrote(refused.expect("it comes"), vec![Place(9); 64]);
     replica.flushed(held);
     assert!(!replica.is_catching_up());
+    assert_eq!(replica.absent("t", 1).code(), Code::BelowHistory);
     turns(&mut replica);
     replica.step(&append(9, 1, &[(10, 1)], 10));
     turns(&mut replica);

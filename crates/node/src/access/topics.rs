@@ -185,8 +185,11 @@ mod tests {
     }
 
     fn access(served: &Served, token: &Token) -> Access {
+        access_from(served, token, Peer { way: Way::Unix, address: None, key: None })
+    }
+
+    fn access_from(served: &Served, token: &Token, peer: Peer) -> Access {
         let keys = served.keys().current().unwrap();
-        let peer = Peer { way: Way::Unix, address: None, key: None };
         let caller = admit(&*keys, token.body(), Proof::Bearer(token.signature()), peer).unwrap();
         served.access(&Arc::new(caller))
     }
@@ -346,5 +349,25 @@ mod tests {
         let peer = Peer { way: Way::Unix, address: None, key: None };
         assert_eq!(kept(&served.access(&Arc::new(Caller::owner(peer)))), "k");
         assert!(one != "k" && two != "k" && one != two);
+    }
+    #[test]
+    fn the_streams_of_a_caller_are_those_of_the_key_that_it_shows_and_formerly_of_its_capability() {
+        let dir = tempfile::tempdir().unwrap();
+        let served = served(dir.path());
+        let authority = Authority::ensure(served.namespace().dir()).unwrap();
+        let streams = |id, key| {
+            let peer = Peer { way: Way::TlsProof, address: None, key };
+            let access = access_from(&served, &authority.issue(&everything(id)).unwrap(), peer);
+            (access.own_streams(), access.own_prefix())
+        };
+        // A capability that takes the place of another one, shown by the same host.
+        let ((one, one_before), one_name) = streams(1, Some([7; 32]));
+        let ((two, two_before), two_name) = streams(2, Some([7; 32]));
+        assert!(one.is_some() && one == two, "{one:?} {two:?}");
+        assert!(one_before == one_name && two_before == two_name && one_name != two_name);
+        let ((other, _), _) = streams(1, Some([8; 32]));
+        assert!(other.is_some() && other != one, "another host has streams of its own");
+        // Without a key, the capability is all that is known.
+        assert_eq!(streams(1, None), ((one_name.clone(), None), one_name));
     }
 }

@@ -5,7 +5,7 @@ use super::{
     WAITERS_MAX, Waiter, deliver,
     driver::{Goal, Input},
     groups::Group,
-    is_absent, locked, mirror,
+    locked, mirror,
     store::AROUND_MAX_BYTES,
 };
 use crate::Record;
@@ -344,7 +344,7 @@ impl Cluster {
                 let found = replica.topics().topic(topic)?;
                 let index = if index == 0 { found.latest.max(1) } else { index };
                 let entry = found.entry(topic, index)?;
-                (index, replica.place(entry).ok_or_else(|| is_absent(&replica, topic, index))?)
+                (index, replica.place(entry).ok_or_else(|| replica.absent(topic, index))?)
             };
             match group.store.record(place) {
                 Ok((meta, Stamp { time, cause }, payload)) => {

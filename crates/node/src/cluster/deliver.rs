@@ -275,7 +275,7 @@ fn places(work: &Work, cursor: &mut Cursor) -> Result<Vec<Place>> {
     let next = cursor.delivered + 1..(cursor.delivered + 1 + RECORDS_MAX).min(topic.latest + 1);
     let place = |index| {
         let entry = topic.entry(&work.topic, index)?;
-        replica.place(entry).ok_or_else(|| super::is_absent(&replica, &work.topic, index))
+        replica.place(entry).ok_or_else(|| replica.absent(&work.topic, index))
     };
     next.map(place).collect()
 }

@@ -3,7 +3,7 @@
 //! The log itself shows how far the copy is, so a host that ends at any instruction continues after the last record of the log. Only
 //! records that the group has committed are copied, from the log of the group on this disk.
 
-use super::{Cluster, PATIENCE, Shared, groups::Group, is_absent, is_led, locked, recreated};
+use super::{Cluster, PATIENCE, Shared, groups::Group, is_led, locked, recreated};
 use crate::{Gated, Namespace};
 use millrace_group::{Place, Stamp};
 use millrace_journal::Log;
@@ -133,7 +133,7 @@ fn copy(shared: &Shared, group: &Group, (topic, born): (&str, u64), log: &Log) -
             Less => return Ok(false),
             Equal => {}
         }
-        let place = |index| replica.place(found.entry(topic, index)?).ok_or_else(|| is_absent(&replica, topic, index));
+        let place = |index| replica.place(found.entry(topic, index)?).ok_or_else(|| replica.absent(topic, index));
         let upto = (next + RECORDS_MAX).min(found.latest + 1);
         let has_next = found.earliest() <= next;
         let places = if has_next { (next..upto).map(place).collect::<Result<Vec<Place>>>()? } else { Vec::new() };

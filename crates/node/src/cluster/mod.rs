@@ -45,7 +45,7 @@ pub use stats::{ClusterStat, FeedStat, GroupStat, HostStat, SubscriptionStat, To
 use crate::{Namespace, secrets::ClusterSecret};
 use driver::{Driver, Input};
 use groups::{Group, Unkept};
-use millrace_group::{Limits, Options, Replica};
+use millrace_group::{Limits, Options};
 use millrace_wire::{Code, Error, Result};
 use serde::Serialize;
 use std::{
@@ -204,17 +204,6 @@ pub struct Joined {
 /// A host's id in its text form.
 pub fn shown(host: u64) -> String {
     format!("{host:016x}")
-}
-
-/// The error for a record of a topic that is not on this disk: it comes with a snapshot that is not written yet, or it left the topic while
-/// this host fetched a snapshot, or just now.
-fn is_absent(replica: &Replica, topic: &str, index: u64) -> Error {
-    if replica.is_catching_up() {
-        return Code::GroupUnavailable.error(format!(
-            "this host is catching up with the group, and does not have record {index} of topic '{topic}' yet; other hosts have it"
-        ));
-    }
-    Code::BelowHistory.error(format!("topic '{topic}' no longer has record {index}"))
 }
 
 /// The error if another topic has the name by now.

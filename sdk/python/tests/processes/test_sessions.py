@@ -88,13 +88,14 @@ def test_a_program_that_was_suspended_for_longer_than_its_lease_goes_on_without_
 
 def test_locks_and_permits_of_a_session_that_has_ended_are_lost_and_say_so(farm: millrace.Connection) -> None:
     with millrace.connect(farm.address, app="lost", lease=60) as one, millrace.connect(farm.address, app="lost", lease=60) as other:
-        lock, permits = one.Lock("door"), one.Semaphore("permits", 3)
-        changed = one.Condition("changed")
+        lock, permits = one.Lock("lost/door"), one.Semaphore("lost/permits", 3)
+        changed = one.Condition("lost/changed")
         lock.acquire()
         permits.acquire(n=2)
         changed.acquire()
-        # A session of the application stays, and with it the objects.
-        assert not other.Lock("door").acquire(blocking=False)
+        # A session of the application stays, and with it the objects. Their keys are of this test: the program of the test before may still
+        # be leaving, and with it what its application has created.
+        assert not other.Lock("lost/door").acquire(blocking=False)
         expire(one)
         assert permits.value == 3
         for use in (lock.release, permits.release, changed.wait, changed.notify, changed.release):
@@ -107,10 +108,10 @@ def test_locks_and_permits_of_a_session_that_has_ended_are_lost_and_say_so(farm:
         with pytest.raises(RuntimeError, match="unlocked"):
             lock.release()
         with lock, changed:
-            assert not other.Lock("door").acquire(blocking=False)
+            assert not other.Lock("lost/door").acquire(blocking=False)
         permits.acquire()
         permits.release()
-        assert permits.value == 3 and other.Lock("door").acquire(blocking=False)
+        assert permits.value == 3 and other.Lock("lost/door").acquire(blocking=False)
 
 
 def test_a_call_that_waits_in_a_session_that_ends_is_made_again_if_nothing_can_be_lost(farm: millrace.Connection) -> None:

@@ -361,7 +361,8 @@ def test_a_query_can_be_interrupted(ns: millrace.Namespace) -> None:
         # Again and again: it may not have begun.
         time.sleep(0.2)
         asked.send_signal(signal.SIGINT)
-    assert asked.wait() == 130
+    # The same for a shell: a signal that comes when Python has ended its handlers kills it.
+    assert asked.wait() in (130, -signal.SIGINT)
     asked.stdout.close()
 
 
