@@ -27,7 +27,6 @@ mod objects;
 pub mod pools;
 pub mod repairs;
 pub mod secrets;
-mod series;
 mod slot;
 mod trace;
 pub mod upkeep;
@@ -43,6 +42,7 @@ pub use access::{
     watch::{End, Growth},
 };
 pub use audit::{AUDIT_HISTORY, Act, Audited, audit, audited};
+pub use documents::series::{SERIES_RECORDS_MAX, Span, rate, series};
 pub use host::{Host, HostOptions};
 pub use millrace_application as application;
 pub use millrace_causality::{Link, TreeLimits};
@@ -81,6 +81,5 @@ pub use millrace_wire::{
     Result, history,
 };
 pub use objects::{Answer, Answered, Objects, Waiting};
-pub use series::{SERIES_RECORDS_MAX, Span, rate, series};
 pub use trace::{ENTRIES_MAX, Trace, TraceBranch, TraceFilter, Traced, trace};
 pub use why::{Why, why};

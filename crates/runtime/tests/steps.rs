@@ -96,7 +96,6 @@ fn a_module_reads_its_fields_and_returns_a_result() {
             "#include \"millrace.h\"\n\
              MR_IMPORT_(fields) int64_t mr_host_fields_(void *, size_t);\n\
              MR_IMPORT_(class_body) int64_t mr_host_class_(int64_t, void *, size_t);\n\
-             MR_IMPORT_(result) int32_t mr_host_result_(const void *, size_t);\n\
              int handle(const mr_record *record) {{ {body} }}"
         );
         let module = c_to_wasm(dir.path(), name, &source);
@@ -105,7 +104,7 @@ fn a_module_reads_its_fields_and_returns_a_result() {
     };
     let body = "unsigned char fields[16]; int64_t n = mr_host_fields_(fields, 16);\n\
                 if (n < 0 || record->size != 7 || mr_host_class_(5, 0, 0) >= 0) return 1;\n\
-                return mr_host_result_(fields, (size_t)n);";
+                return mr_result(MR_BYTES, fields, (size_t)n);";
     let mut executor = module("step", body);
     let (result, asked) = step(&mut executor);
     assert_eq!((result, asked), (Ok(b"fields".to_vec()), vec!["fields".to_owned(), "class 5".to_owned()]));

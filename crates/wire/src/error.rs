@@ -227,6 +227,7 @@ mod tests {
             KeyInvalid,
             HttpPathUnknown,
             HttpParameterInvalid,
+            LoginCodeRefused,
         ];
         let of_moment = [Busy, OutboxFull, PublishBufferFull, RoomExhausted, ClockAhead, WaitTimeout, JournalBlocked];
         let of_disk =

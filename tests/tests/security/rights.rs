@@ -208,6 +208,11 @@ fn repairs() -> Vec<Request> {
             &["repair=raw", "run=function:shout"],
             r#"{"do":"open","log":"raw","corrections":[{"seqno":99999,"data":"y"}],"run_external":["shout"]}"#,
         ),
+        repair(
+            &["repair=raw", "observe=namespace"],
+            r#"{"do":"plan","log":"raw","corrections":[{"seqno":99999,"data":"y"}]}"#,
+        ),
+        repair(&["observe=namespace"], r#"{"do":"cancel-plan","plan":99}"#),
         repair(&["append=raw"], r#"{"do":"amend","log":"raw","corrections":[{"seqno":1,"data":"y"}]}"#),
         repair(
             &["append=raw", "delete=raw"],

@@ -17,6 +17,10 @@ const ANONYMOUS: [&str; 4] = ["/", "/openapi.json", "/healthz", "/readyz"];
 /// Lists show what the caller sees, and nothing to one who sees nothing.
 const LISTS: [&str; 2] = ["/v1/namespaces", "/v1/namespaces/{namespace}/logs"];
 
+/// What only the user who runs the host may do, whatever rights a capability has: these give out capabilities.
+const OWNERS: [(&str, &str); 2] =
+    [("capabilities", r#"{"do":"issue","allow":[{"rights":["read"],"on":"raw"}],"expires_s":60}"#), ("login", "{}")];
+
 /// An operation: its method, its path in `spec/openapi.json`, what follows there, and the rights that it takes.
 struct Operation {
     method: &'static str,
@@ -71,6 +75,18 @@ fn operations(run: EventId) -> Vec<Operation> {
         of("GET", newest, "logs/raw/records/latest?above=9999&wait_ms=1", &["read=raw"]),
         // A place that is not there is refused where it could be followed.
         of("GET", tail, "logs/raw/tail?from=9999", &["read=raw"]),
+        of(
+            "GET",
+            "/v1/namespaces/{namespace}/live",
+            "live?runs=dead&records=none",
+            &["observe=namespace", "read=none"],
+        ),
+        of("GET", "/v1/namespaces/{namespace}/logs/{log}/rate", "logs/raw/rate?buckets=2", &["read=raw"]),
+        of("GET", "/v1/namespaces/{namespace}/logs/{log}/series", "logs/raw/series?field=/x", &["read=raw"]),
+        of("GET", "/v1/namespaces/{namespace}/flows", "flows", observe),
+        of("GET", "/v1/namespaces/{namespace}/plans", "plans", observe),
+        of("GET", "/v1/namespaces/{namespace}/plans/{plan}", "plans/99", observe),
+        of("GET", "/v1/namespaces/{namespace}/capabilities", "capabilities", &["grant=namespace"]),
         of("POST", "/v1/namespaces/{namespace}/batch", "batch", &["append=raw", "append=other"]).with(batch),
         of("GET", "/v1/namespaces/{namespace}/functions", "functions", observe),
         of("GET", "/v1/namespaces/{namespace}/functions/{function}", "functions/shout", &["observe=function:shout"]),
@@ -217,5 +233,21 @@ fn every_operation_of_the_specification_is_in_the_table_of_rights() {
     let of_get = ANONYMOUS.into_iter().chain(LISTS).chain(["/metrics"]).map(|path| ("GET".to_owned(), path.to_owned()));
     let listed =
         operations(EventId::NONE).into_iter().map(|operation| (operation.method.to_owned(), operation.path.to_owned()));
-    assert_eq!(specified, listed.chain(of_get).collect::<BTreeSet<_>>());
+    let of_owner =
+        OWNERS.into_iter().map(|(path, _)| ("POST".to_owned(), format!("/v1/namespaces/{{namespace}}/{path}")));
+    assert_eq!(specified, listed.chain(of_get).chain(of_owner).collect::<BTreeSet<_>>());
+}
+
+#[test]
+fn no_capability_gets_another_one_from_the_host() {
+    let hub = Hub::new();
+    let every = everything(&hub.place).to_text().to_string();
+    for (path, body) in OWNERS {
+        for bearer in [None, Some(&*every)] {
+            let reported = answer(&hub, bearer, &of("POST", "", path, &[]).with(body));
+            assert!(is_denied(refusal(&reported).as_deref()), "{path}: {}", reported.text());
+        }
+    }
+    let guessed = of("POST", "", "login", &[]).with(r#"{"code":"00000000000000000000000000000000"}"#);
+    assert_eq!(refusal(&answer(&hub, None, &guessed)).as_deref(), Some("MR6084"));
 }

@@ -46,7 +46,7 @@ cancelled, it prints the error and exits with 1; it also exits with 1 if the run
 
 Examples:
   millrace function invoke greet world
-  millrace function invoke price '{\"item\": \"tea\", \"count\": 2}'
+  millrace function invoke price '{\"item\":\"tea\",\"count\":2}'
   millrace function invoke greet - --timeout 5s < request.json
   millrace function invoke greet world --no-wait     # append the record only")]
     Invoke(InvokeArgs),

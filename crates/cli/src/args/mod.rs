@@ -697,7 +697,7 @@ mod tests {
                 }
             } else if let Some(sub) = command.find_subcommand(word) {
                 command = sub;
-            } else if command.has_subcommands() {
+            } else if command.has_subcommands() && command.get_positionals().next().is_none() {
                 return Some(format!("{word} of {}", command.get_name()));
             }
         }

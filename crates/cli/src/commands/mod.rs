@@ -33,7 +33,7 @@ pub use shell::answer as answer_shell;
 use crate::{
     args::{Cli, Command},
     out::Out,
-    place::{self, Place},
+    place::{self, Target},
     report::{Failure, Outcome},
 };
 use millrace_node::Code;
@@ -42,11 +42,11 @@ use millrace_node::Code;
 pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
     dispatch(cli, out).map_err(|failure| match failure {
         Failure::Coded(error) if matches!(error.code(), Code::LogNotFound | Code::FunctionNotFound) => {
-            let place = Place::find(&cli.global);
-            match place {
-                Ok(Place::Local(namespace)) => millrace_node::hinted(error, &namespace, |_, _| true).into(),
-                // The host knows what this caller may know.
-                _ => error.into(),
+            // Of another target, the host knows what this caller may know.
+            let Ok((Target::Directory(dir), _)) = Target::find(&cli.global) else { return error.into() };
+            match place::open_to_look(&place::tidy(dir)) {
+                Ok(namespace) => millrace_node::hinted(error, &namespace, |_, _| true).into(),
+                Err(_) => error.into(),
             }
         }
         failure => failure,

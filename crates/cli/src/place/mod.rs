@@ -28,6 +28,7 @@ use millrace_node::{
     RunFilter,
     application::{Application, NAMESPACE_DIR},
     repairs::{Amendments, Ask},
+    upkeep,
 };
 pub use remote::Remote;
 use std::{
@@ -419,6 +420,14 @@ pub fn chosen(global: &Global) -> Option<PathBuf> {
     match Target::chosen(global) {
         Ok(Some((Target::Directory(dir), _))) => Some(dir),
         _ => None,
+    }
+}
+
+/// Opens a directory without changing it: through a view, unless a process uses it.
+pub fn open_to_look(dir: &Path) -> Result<Namespace> {
+    match upkeep::view(dir) {
+        Err(error) if error.code() == Code::NamespaceInUse => Namespace::open(dir),
+        opened => opened,
     }
 }
 

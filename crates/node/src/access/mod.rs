@@ -299,7 +299,7 @@ impl Access {
     pub fn seqno_at(&self, log: &Log, at: Hlc, durability: Option<Durability>) -> Gated<u64> {
         let found = || {
             self.check(Right::Read, Resource::log(log.name()))?;
-            let seqno = crate::series::seqno_at(self.namespace(), log, at)?;
+            let seqno = crate::documents::series::seqno_at(self.namespace(), log, at)?;
             let shown = Shows::Report(self.namespace().journal().tail());
             Ok(self.served.gate().hold(Site::Cursor, seqno, shown, durability))
         };

@@ -136,7 +136,7 @@ def lines() -> None:
         print(json.dumps(answer), flush=True)
 
 
-def serve(port: int) -> None:
+def serve(port: int, address: str = "0.0.0.0") -> None:
     """An HTTP server for containers (Knative, Cloud Run): a request is answered by POST."""
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -161,13 +161,14 @@ def serve(port: int) -> None:
     class Server(ThreadingHTTPServer):
         request_queue_size = 1024
 
-    server = Server(("0.0.0.0", port), Handler)
+    server = Server((address, port), Handler)
     print("listening on port %d" % server.server_port, flush=True)
     server.serve_forever()
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
-        serve(int(sys.argv[2] if len(sys.argv) > 2 else os.environ.get("PORT", "8080")))
+        address, _, port = (sys.argv[2] if len(sys.argv) > 2 else os.environ.get("PORT", "8080")).rpartition(":")
+        serve(int(port), address or "0.0.0.0")
     else:
         lines()

@@ -4,7 +4,7 @@ use super::super::sandbox;
 use crate::{
     args::{Global, WithArgs},
     commands::up::topics::of_logs,
-    place::{Place, Target, docs::LinkDoc, entries::Start, tidy, viewed_links},
+    place::{Place, Target, docs::LinkDoc, entries::Start, open_to_look, tidy, viewed_links},
     show,
 };
 use millrace_causality::{Builder, Event, Extent, History, Kept, Place as Spot, Settings, Table, Violation};
@@ -13,7 +13,6 @@ use millrace_node::{
     Address, Code, EventId, FunctionStat, Hlc, LogName, Namespace, Position, Result,
     repairs::{self, CodeGiven, Verified},
     secrets::FunctionSecrets,
-    upkeep,
 };
 use serde_json::Value;
 use std::{
@@ -318,18 +317,10 @@ fn split_target(target: &str) -> Result<(&str, Option<u64>)> {
     }
 }
 
-/// Opens a directory without changing it: through a view, unless a process uses it.
-fn open(dir: &Path) -> Result<Namespace> {
-    match upkeep::view(dir) {
-        Err(error) if error.code() == Code::NamespaceInUse => Namespace::open(dir),
-        opened => opened,
-    }
-}
-
 impl Source {
     fn load(target: &Target, version: Version) -> Result<(Source, Table)> {
         if let Target::Directory(dir) = target {
-            let namespace = open(&tidy(dir.clone()))?;
+            let namespace = open_to_look(&tidy(dir.clone()))?;
             let table = read_files(&namespace, version)?;
             return Ok((Source { name: name_of(dir), inner: Inner::Files(namespace) }, table));
         }

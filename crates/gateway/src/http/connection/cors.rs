@@ -60,9 +60,9 @@ pub(in crate::http) fn is_preflight<B>(request: &Request<B>) -> bool {
 /// Methods, headers of requests and headers of answers that a page may use: all of the API's that browsers do not allow by themselves.
 const METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
 const REQUEST_HEADERS: &str = "authorization, content-type, idempotency-key, last-event-id, range, millrace-cause, millrace-durability, \
-                               millrace-fence, millrace-function";
+                               millrace-fence, millrace-function, millrace-wait";
 const ANSWER_HEADERS: &str = "retry-after, content-range, location, millrace-cause, millrace-id, millrace-incarnation, millrace-index, \
-                              millrace-next, millrace-seqno, millrace-time";
+                              millrace-next, millrace-run, millrace-seqno, millrace-time";
 
 /// The answer to a preflight request of a browser.
 pub(in crate::http) fn preflight() -> hyper::Response<Content> {

@@ -1,5 +1,7 @@
 //! Builds the documents about a namespace: the same for a host, and for a program that uses the files.
 
+pub(crate) mod series;
+
 use crate::{FunctionStat, LogStat, Namespace, RecordRef, ResultKind, RunFilter, RunResult, RunState, RunView};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use millrace_documents::{
