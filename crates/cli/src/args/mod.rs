@@ -750,6 +750,35 @@ mod tests {
         assert_eq!(spelled(&["log", "append", "inbox", "help"]), "log append inbox help");
     }
 
+    /// The words of each command of a line, as a shell reads them; two spaces begin the comment behind a command.
+    fn commands(line: &str) -> Vec<Vec<String>> {
+        let (mut commands, mut word, mut quoted) = (vec![Vec::new()], String::new(), None);
+        let line = line.trim();
+        // A command that begins with a comment has ended before.
+        let mut ended = false;
+        for (at, letter) in line.char_indices() {
+            match letter {
+                '\'' | '"' if quoted.is_none() => quoted = Some(letter),
+                letter if quoted == Some(letter) && !line[..at].ends_with('\\') => quoted = None,
+                ' ' | '|' | '&' | ';' | '<' | '>' if quoted.is_none() => {
+                    if !word.is_empty() {
+                        commands.last_mut().expect("there is one").push(std::mem::take(&mut word));
+                    }
+                    ended |= line[at..].starts_with("  ");
+                    if letter != ' ' {
+                        commands.push(Vec::new());
+                        ended = false;
+                    }
+                }
+                letter if !ended => word.push(letter),
+                _ => {}
+            }
+        }
+        commands.last_mut().expect("there is one").extend(Some(word).filter(|word| !word.is_empty()));
+        commands.retain(|words| !words.is_empty());
+        commands
+    }
+
     #[test]
     fn every_example_parses() {
         walk(&Cli::command(), "", &mut |command, path| {
@@ -757,12 +786,7 @@ mod tests {
             // An example may be continued on the next line.
             let help = help.replace("\\\n    ", "");
             for line in help.lines().filter(|line| line.starts_with("  ")) {
-                for example in
-                    line.split(['|', '&', ';', '<', '>']).map(str::trim).filter(|p| p.starts_with("millrace "))
-                {
-                    // Two spaces begin the comment behind an example.
-                    let words = example.split("  ").next().unwrap_or("").split_whitespace();
-                    let words: Vec<_> = words.map(|word| word.trim_matches('\'')).collect();
+                for words in commands(line).into_iter().filter(|words| words[0] == "millrace") {
                     if let Err(error) = Cli::try_parse_from(&words) {
                         panic!("example of `{path}` does not parse: {words:?}\n{error}");
                     }
