@@ -10,7 +10,13 @@ export interface Answer<T> {
 
 const refused = (error: unknown): Refused => (error instanceof Refused ? error : new Refused("", String(error)));
 
-/** Asks for a document, and every so often again while the page is visible. Nothing is asked without a path. */
+/** When a request is made again that got no answer. */
+const RETRY_MS = 2000;
+
+/**
+ * Asks for a document, and every so often again while the page is visible; again in any case if there was no answer. Nothing is asked
+ * without a path.
+ */
 export function useAsk<T>(path: string | null, everyMs = 0): Answer<T> {
   const [answer, set] = useState<{ path: string | null; data?: T; error?: Refused }>({ path });
   const [turn, setTurn] = useState(0);
@@ -19,19 +25,21 @@ export function useAsk<T>(path: string | null, everyMs = 0): Answer<T> {
     if (path === null) return;
     const stop = new AbortController();
     let timer = 0;
-    const next = () => {
-      if (everyMs > 0 && !stop.signal.aborted) timer = setTimeout(look, everyMs);
+    const next = (afterMs: number) => {
+      if (afterMs > 0 && !stop.signal.aborted) timer = setTimeout(look, afterMs);
     };
     const look = async () => {
-      if (document.hidden) return next();
+      if (document.hidden && everyMs > 0) return next(everyMs);
       try {
         const data = await ask<T>(path, { signal: stop.signal });
         set({ path, data });
+        next(everyMs);
       } catch (error) {
         if (stop.signal.aborted) return;
+        const { code } = refused(error);
         set((before) => ({ path, data: before.path === path ? before.data : undefined, error: refused(error) }));
+        next(everyMs > 0 || code !== "" ? everyMs : RETRY_MS);
       }
-      next();
     };
     void look();
     return () => {
