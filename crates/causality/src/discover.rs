@@ -59,6 +59,22 @@ pub enum Reason {
     CountMoves,
 }
 
+impl Reason {
+    /// Its name in documents.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Code => "code",
+            Self::RecordCorrected => "record-corrected",
+            Self::ReadCorrected => "read-corrected",
+            Self::RecordRewritten => "record-rewritten",
+            Self::ReadRewritten => "read-rewritten",
+            Self::LetterRewritten => "letter-rewritten",
+            Self::NumberMoves => "number-moves",
+            Self::CountMoves => "count-moves",
+        }
+    }
+}
+
 /// Why a run that is reached is not replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kept {
@@ -74,6 +90,20 @@ pub enum Kept {
     NoAttempt,
     /// A person cancelled it.
     Cancelled,
+}
+
+impl Kept {
+    /// Its name in documents.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::External => "external",
+            Self::Streamed => "streamed",
+            Self::NoCode => "no-code",
+            Self::NoSecret => "no-secret",
+            Self::NoAttempt => "no-attempt",
+            Self::Cancelled => "cancelled",
+        }
+    }
 }
 
 /// The last attempt at a run: a replay uses the code and the settings that it ran with.

@@ -75,7 +75,7 @@ impl Rates for Buckets {
 
 /// Names that are compared with one that was not found, at most.
 const NAMES_MAX: usize = 1000;
-/// The same for topics, each of which takes longer to find.
+/// Topics whose names are compared with one that was not found, at most. Finding a topic takes longer than finding a log.
 const TOPICS_MAX: usize = 200;
 /// The longest name that is compared with others.
 const NAME_MAX_BYTES: usize = 64;

@@ -289,7 +289,7 @@ fn find(namespace: &Namespace, request: Request, plan: &Plan) -> Result<PlanFoun
     let found = discover(&table, &changes, &mut kept);
     plan.check()?;
     let shown = Shown { table: &table, found: &found };
-    let will = shown.groups(|run| run.class == Class::Will && !run.pending && run.kept.is_none(), reason_word);
+    let will = shown.groups(|run| run.class == Class::Will && !run.pending && run.kept.is_none(), Reason::word);
     let is_external = |run: &&Candidate| {
         let is_replayed = run.class == Class::Will && !run.pending && run.kept.is_none();
         is_replayed && run.attempted.as_ref().and_then(&settings).is_some_and(|settings| settings.network)
@@ -337,13 +337,13 @@ fn find(namespace: &Namespace, request: Request, plan: &Plan) -> Result<PlanFoun
         not_sent,
         topics: kept_topics,
         not_run: shown.kept(),
-        effects: shown.groups(|run| external.contains(&run.run), reason_word),
+        effects: shown.groups(|run| external.contains(&run.run), Reason::word),
         stale: {
             let [own, _] = shown.logs(&found.stale);
             own
         },
-        pending: shown.groups(|run| run.class == Class::Will && run.pending, reason_word),
-        may_replay: shown.groups(|run| run.class == Class::May && !run.pending && run.kept.is_none(), reason_word),
+        pending: shown.groups(|run| run.class == Class::Will && run.pending, Reason::word),
+        may_replay: shown.groups(|run| run.class == Class::May && !run.pending && run.kept.is_none(), Reason::word),
         claims: found.claims.len() as u64,
         corrects,
     })
@@ -420,7 +420,7 @@ impl Shown<'_> {
         let doc = |((function, kept), runs)| ReplayDoc {
             function: self.function(function),
             runs,
-            reason: kept_word(kept).into(),
+            reason: Kept::word(kept).into(),
             ..ReplayDoc::default()
         };
         kept.into_iter().map(doc).collect()
@@ -438,29 +438,5 @@ impl Shown<'_> {
             }
         }
         [own, sent]
-    }
-}
-
-fn reason_word(reason: Reason) -> &'static str {
-    match reason {
-        Reason::Code => "code",
-        Reason::RecordCorrected => "record-corrected",
-        Reason::ReadCorrected => "read-corrected",
-        Reason::RecordRewritten => "record-rewritten",
-        Reason::ReadRewritten => "read-rewritten",
-        Reason::LetterRewritten => "letter-rewritten",
-        Reason::NumberMoves => "number-moves",
-        Reason::CountMoves => "count-moves",
-    }
-}
-
-fn kept_word(kept: Kept) -> &'static str {
-    match kept {
-        Kept::External => "external",
-        Kept::Streamed => "streamed",
-        Kept::NoCode => "no-code",
-        Kept::NoSecret => "no-secret",
-        Kept::NoAttempt => "no-attempt",
-        Kept::Cancelled => "cancelled",
     }
 }

@@ -28,7 +28,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     time::Duration,
 };
-use words::{kept_word, reason, reason_word, runs};
+use words::{reason, runs};
 
 /// Bytes of an entry that a repair writes, beside its payload: a header and an extension.
 const ENTRY_BYTES: u64 = 64 + 48;
@@ -708,7 +708,7 @@ impl<'a> Plan<'a> {
     fn object(&self) -> Value {
         let group = |(alike, group): (&Alike, &Group)| {
             json!({
-                "function": self.function(alike.0, alike.1), "runs": group.runs, "reason": reason_word(alike.2),
+                "function": self.function(alike.0, alike.1), "runs": group.runs, "reason": alike.2.word(),
                 "log": (alike.3 != 0).then(|| self.log(alike.0, alike.3)), "range": group.range, "took_us": group.took_us,
             })
         };
@@ -721,7 +721,7 @@ impl<'a> Plan<'a> {
         };
         let kept = self.kept();
         let kept = kept.iter().map(|((at, function, kept), count)| {
-            json!({ "function": self.function(*at, *function), "runs": count, "reason": kept_word(*kept) })
+            json!({ "function": self.function(*at, *function), "runs": count, "reason": kept.word() })
         });
         let effects = self.effects().into_iter();
         let effects =
