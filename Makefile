@@ -4,7 +4,8 @@
 # make test      runs all checks and tests
 # make test-all  also runs the long forms of tests that make test keeps short
 # make check     checks the format and runs the lints only
-# make dist      builds a wheel, a tarball and a Debian package in target/packages
+# make dist      builds a wheel, a tarball, a Debian package, a repository for apt and an image for containers in target/packages;
+#                MACHINE=aarch64 builds all but the wheel for that kind of machine
 # make bench     measures the figures of docs/benchmarks.md; ONLY=id measures one row
 # make soak      runs storms, the liar test, disk faults and repairs for MINUTES=60; ONLY=storm runs one of them
 .PHONY: demo web web-dev test test-all check dist bench soak setup
@@ -36,14 +37,15 @@ check: setup
 	@.venv/bin/python scripts/test.py format lints
 
 dist:
-	@scripts/setup.sh dist
+	@MACHINE=$(MACHINE) scripts/setup.sh dist
 	@scripts/web.sh
-	.venv/bin/python scripts/dist.py
+	.venv/bin/python scripts/dist.py $(if $(MACHINE),--machine $(MACHINE))
 
 bench:
 	@scripts/setup.sh bench
 	scripts/wheel.sh dist
 	cargo run --profile dist --locked -p millrace-bench -- $(if $(ONLY),--only $(ONLY))
+	scripts/standing.py
 
 soak: setup
 	@MINUTES=$(or $(MINUTES),60) ONLY=$(ONLY) python3 scripts/soak.py

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Builds the packages in target/packages: a wheel with the program in it, a tarball with a static program, and a Debian package.
+"""Builds the packages in target/packages: a wheel with the program in it, a tarball with a static program, a Debian package with a
+repository for apt, and an image for containers.
 
-    scripts/dist.py                 all packages
-    scripts/dist.py wheel deb       some of them: wheel, tarball, deb
-    scripts/dist.py --built         from the programs that are already in target/
+    scripts/dist.py                       all packages of this machine
+    scripts/dist.py wheel deb             some of them: wheel, tarball, deb, apt, image
+    scripts/dist.py --built               from the programs that are already in target/
+    scripts/dist.py --machine aarch64     tarball, deb, apt and image for another kind of machine, all with the static program
+    scripts/dist.py --payload PROGRAM     tries the packaging with any program, and compresses nothing
 
-`scripts/try-dist.sh` installs each package in a minimal Debian. SHA256SUMS has the checksum of each file. Packages of the same commit
-that are built with the same tools have the same bytes, because all dates in them are those of the commit.
+`scripts/try-dist.sh` installs each package in a minimal Debian. SHA256SUMS has the checksum of each file; `scripts/release/sign.py` signs
+a release. Packages of the same commit that are built with the same tools have the same bytes, because all dates in them are those of the
+commit.
 """
 
 from __future__ import annotations
@@ -32,14 +36,18 @@ from functools import cache, partial
 from pathlib import Path
 
 import notices
+from release import apt, oci
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ROOT / "target" / "packages"
 # The folder of the profile `dist` under target/.
 PROFILE = "dist"
+# The kind of machine that the packages are for, and a program for all of them in place of those of target/.
 MACHINE = platform.machine()
+PAYLOAD: Path | None = None
+LEVEL = 9
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
-KINDS = ["wheel", "tarball", "deb"]
+KINDS = ["wheel", "tarball", "deb", "apt", "image"]
 # A relative link or picture of a page.
 LINK = re.compile(r"!?\[(?P<text>[^][]*)\]\((?P<target>[^)\s#]+)(?:#[^)\s]*)?\)")
 
@@ -91,33 +99,62 @@ def epoch() -> int:
     return int(os.environ.get("SOURCE_DATE_EPOCH") or run("git", "log", "-1", "--format=%ct"))
 
 
+def foreign() -> bool:
+    return platform.machine() != MACHINE
+
+
+def ask(binary: Path, *words: str | Path) -> str:
+    """What the program prints, in an emulator if it is for another kind of machine."""
+    emulator = [f"qemu-{MACHINE}-static"] if foreign() else []
+    return run(*emulator, binary, *words)
+
+
+def cross() -> dict[str, str]:
+    """The linker and the C compiler for another kind of machine. Only `ring` has C code, and it needs no C library, so Debian's compiler
+    does for musl as well; the linker is the one that comes with Rust."""
+    target, name = f"{MACHINE}-unknown-linux-musl", f"{MACHINE}-linux-gnu"
+    variable = target.upper().replace("-", "_")
+    return {
+        f"CARGO_TARGET_{variable}_LINKER": "rust-lld",
+        f"CC_{target.replace('-', '_')}": f"{name}-gcc",
+        f"AR_{target.replace('-', '_')}": f"{name}-ar",
+    }
+
+
 def libc_needed(binary: Path) -> tuple[int, int]:
     """The newest version of the C library that a dynamic binary needs."""
-    symbols = run("objdump", "-T", binary)
+    symbols = run(f"{MACHINE}-linux-gnu-objdump" if foreign() else "objdump", "-T", binary)
     return max((int(a), int(b)) for a, b in re.findall(r"GLIBC_(\d+)\.(\d+)", symbols))
 
 
 def build(kinds: list[str]) -> None:
     cargo = ["cargo", "build", "--locked", "--profile", PROFILE, "-p", "millrace-cli"]
+    static = [*cargo, "--target", f"{MACHINE}-unknown-linux-musl"]
+    if foreign():
+        run(*static, env={**os.environ, **cross()})
+        return
     if "wheel" in kinds or "deb" in kinds:
         run(*cargo)
-    if "tarball" in kinds:
-        run(*cargo, "--target", f"{MACHINE}-unknown-linux-musl")
+    if "tarball" in kinds or "image" in kinds:
+        run(*static)
 
 
 def program(static: bool) -> Path:
     folder = f"{MACHINE}-unknown-linux-musl/{PROFILE}" if static else PROFILE
-    path = ROOT / "target" / folder / "millrace"
+    path = PAYLOAD or Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / folder / "millrace"
     if not path.is_file():
-        fail(f"{path.relative_to(ROOT)} is not there; run scripts/dist.py without --built")
-    if run(path, "version").strip() != f"millrace {version()}":
-        fail(f"{path.relative_to(ROOT)} is of another version than {version()}")
+        fail(f"{path} is not there; run scripts/dist.py without --built")
+    if ask(path, "version").strip() != f"millrace {version()}":
+        fail(f"{path} is of another version than {version()}")
+    if static and not PAYLOAD and "statically linked" not in (found := run("file", path)) and "static-pie linked" not in found:
+        fail(f"{path} is not static")
     return path
 
 
 def wheel(built: bool) -> Path:
     """The wheel of the Python package, and the program among its scripts."""
-    made = ROOT / "target" / "wheels-dist"
+    # What scripts/wheel.sh built for the tests is enough to try the packaging.
+    made = ROOT / "target" / ("wheels" if PAYLOAD else "wheels-dist")
     if not built:
         shutil.rmtree(made, ignore_errors=True)
         maturin = ROOT / ".venv" / "bin" / "maturin"
@@ -125,7 +162,8 @@ def wheel(built: bool) -> Path:
             "--interpreter", ROOT / ".venv" / "bin" / "python", "--compatibility", "linux", "--out", made)
     found = sorted(made.glob("millrace-*.whl"))
     if len(found) != 1:
-        fail(f"{made.relative_to(ROOT)} does not hold one wheel")
+        again = "; make it: rm -f .venv/.wheel && scripts/wheel.sh dev" if PAYLOAD else ""
+        fail(f"{made.relative_to(ROOT)} does not hold one wheel{again}")
     binary = program(static=False)
     with zipfile.ZipFile(found[0]) as source:
         native = next(name for name in source.namelist() if name.endswith(".so"))
@@ -148,7 +186,7 @@ def wheel(built: bool) -> Path:
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         rows.append(f"{path},sha256={digest},{len(data)}\n")
     files[f"{info}/RECORD"] = "".join([*rows, f"{info}/RECORD,,\n"]).encode()
-    with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as out:
+    with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as out:
         for path, data in files.items():
             entry = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
@@ -160,7 +198,7 @@ def wheel(built: bool) -> Path:
 @cache
 def third_party() -> bytes:
     """The licences of the libraries in the program."""
-    return notices.text().encode()
+    return notices.text(MACHINE).encode()
 
 
 def license_text() -> bytes:
@@ -176,13 +214,13 @@ def with_header(metadata: bytes, line: str) -> bytes:
 
 
 def zipped(data: bytes) -> bytes:
-    return gzip.compress(data, 9, mtime=0)
+    return gzip.compress(data, LEVEL, mtime=0)
 
 
 def commands(binary: Path) -> Iterator[tuple[str, bytes]]:
     """Manual pages and completions, made by the program."""
     with tempfile.TemporaryDirectory() as scratch:
-        run(binary, "man", scratch)
+        ask(binary, "man", scratch)
         for page in sorted(Path(scratch).iterdir()):
             yield f"share/man/man1/{page.name}.gz", zipped(page.read_bytes())
     for shell, path in [
@@ -190,12 +228,12 @@ def commands(binary: Path) -> Iterator[tuple[str, bytes]]:
         ("zsh", "share/zsh/vendor-completions/_millrace"),
         ("fish", "share/fish/vendor_completions.d/millrace.fish"),
     ]:
-        yield path, run(binary, "completions", shell).encode()
+        yield path, ask(binary, "completions", shell).encode()
 
 
 def documents() -> Iterator[tuple[str, bytes]]:
     """The documentation, in the folders of the source tree, so that links between the pages lead on. Links to what is only there are text."""
-    patterns = ["*.md", "docs/**/*.md", "docs/**/*.svg", "spec/**/*.md", "spec/openapi.json", "sdk/*/README.md", "examples/*/README.md"]
+    patterns = ["*.md", "docs/**/*.md", "docs/**/*.svg", "docs/**/*.webp", "spec/**/*.md", "spec/openapi.json", "sdk/*/README.md", "examples/*/README.md"]
     found = {path for pattern in [*patterns, "examples/*/*.png"] for path in ROOT.glob(pattern)}
     there = {above for path in found for above in [path, *path.parents]}
 
@@ -261,8 +299,6 @@ def tree(prefix: str, files: dict[str, bytes], when: int) -> bytes:
 
 def tarball() -> Path:
     binary = program(static=True)
-    if "statically linked" not in run("file", binary) and "static-pie linked" not in run("file", binary):
-        fail(f"{binary.relative_to(ROOT)} is not static")
     name = f"millrace-{version()}-linux-{MACHINE}"
     files = {"bin/millrace": binary.read_bytes(), **shared(binary)}
     files["README.md"] = (ROOT / "README.md").read_bytes()
@@ -284,21 +320,20 @@ def debian_changelog(when: int) -> str:
 
 
 def deb() -> Path:
-    binary, when = program(static=False), epoch()
+    binary, when = program(static=foreign()), epoch()
     files = {"usr/bin/millrace": binary.read_bytes(), **{f"usr/{path}": data for path, data in shared(binary).items()}}
     about = "usr/share/doc/millrace"
     files[f"{about}/copyright"] = COPYRIGHT.encode()
     files[f"{about}/third-party-notices.txt.gz"] = zipped(third_party())
     files[f"{about}/changelog.gz"] = zipped(debian_changelog(when).encode())
-    libc = ".".join(map(str, libc_needed(binary)))
+    libraries = f"Depends: libc6 (>= {'.'.join(map(str, libc_needed(binary)))}), libgcc-s1\n" if not foreign() else ""
     size = sum(len(data) for data in files.values()) // 1024
     control = f"""Package: millrace
 Version: {version()}
 Architecture: {DEBIAN.get(MACHINE, MACHINE)}
 Maintainer: {MAINTAINER}
 Installed-Size: {size}
-Depends: libc6 (>= {libc}), libgcc-s1
-Recommends: python3 (>= 3.10), ca-certificates
+{libraries}Recommends: python3 (>= 3.10), ca-certificates
 Section: database
 Priority: optional
 Description: {DESCRIPTION}
@@ -323,24 +358,66 @@ Description: {DESCRIPTION}
     return into
 
 
+def repository() -> Path:
+    """A repository of the Debian packages that are in the directory."""
+    packages = sorted(PACKAGES.glob(f"millrace_{version()}_*.deb"))
+    if not packages:
+        fail("there is no Debian package for the repository; make `deb` as well")
+    apt.write(packages, PACKAGES / "apt", epoch())
+    return PACKAGES / "apt"
+
+
+def image() -> Path:
+    about = "usr/share/doc/millrace"
+    files = {
+        "usr/bin/millrace": program(static=True).read_bytes(),
+        f"{about}/LICENSE": license_text(),
+        f"{about}/THIRD-PARTY-NOTICES.txt": third_party(),
+    }
+    into = PACKAGES / f"millrace-{version()}-image-{MACHINE}.tar"
+    into.write_bytes(oci.image(files, MACHINE, version(), epoch(), LEVEL))
+    return into
+
+
+def outdated(name: str, kinds: list[str]) -> bool:
+    """Whether a file of an earlier run is replaced, or is of a release that was signed. Packages for other machines stay."""
+    ends = {
+        "wheel": ".whl",
+        "tarball": f"-linux-{MACHINE}.tar.gz",
+        "deb": f"_{DEBIAN.get(MACHINE, MACHINE)}.deb",
+        "image": f"-image-{MACHINE}.tar",
+    }
+    signed = name in ("install.sh", "SHA256SUMS", "SHA256SUMS.sig", "millrace.gpg")
+    return signed or any(name.endswith(ends[kind]) for kind in kinds if kind in ends)
+
+
 def main() -> None:
+    global MACHINE, PAYLOAD, PACKAGES, LEVEL
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--built", action="store_true", help="use the programs that are already in target/")
-    parser.add_argument("kinds", nargs="*", help="wheel, tarball, deb [default: all]")
+    parser.add_argument("--machine", choices=list(DEBIAN), default=MACHINE, help="the kind of machine [default: this one's]")
+    parser.add_argument("--payload", type=Path, help="a program to put into all packages; needs no build")
+    parser.add_argument("--out", type=Path, default=PACKAGES, help="where the packages go [default: target/packages]")
+    parser.add_argument("kinds", nargs="*", help=f"{', '.join(KINDS)} [default: all]")
     asked = parser.parse_args()
-    kinds = asked.kinds or KINDS
+    MACHINE, PAYLOAD, PACKAGES = asked.machine, asked.payload, asked.out.resolve()
+    kinds = asked.kinds or [kind for kind in KINDS if not (kind == "wheel" and foreign())]
     if unknown := set(kinds) - set(KINDS):
         fail(f"no kind {' '.join(sorted(unknown))}; the kinds are {', '.join(KINDS)}")
+    if "wheel" in kinds and foreign():
+        fail("a wheel is built on the kind of machine that it is for")
+    if PAYLOAD:
+        asked.built, LEVEL = True, 0
     if not asked.built:
         build(kinds)
     PACKAGES.mkdir(parents=True, exist_ok=True)
-    make = {"wheel": lambda: wheel(asked.built), "tarball": tarball, "deb": deb}
+    make = {"wheel": lambda: wheel(asked.built), "tarball": tarball, "deb": deb, "apt": repository, "image": image}
     for old in PACKAGES.iterdir():
-        if any(old.name.endswith(end) for kind, end in [("wheel", ".whl"), ("tarball", ".gz"), ("deb", ".deb")] if kind in kinds):
+        if outdated(old.name, kinds):
             old.unlink()
-    for kind in kinds:
-        print(f"dist: {make[kind]().relative_to(ROOT)}", flush=True)
-    files = sorted(path for path in PACKAGES.iterdir() if path.name != "SHA256SUMS")
+    for kind in sorted(kinds, key=KINDS.index):
+        print(f"dist: {os.path.relpath(make[kind](), ROOT)}", flush=True)
+    files = sorted(path for path in PACKAGES.iterdir() if path.is_file())
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (PACKAGES / "SHA256SUMS").write_text("".join(lines))
 

@@ -27,7 +27,7 @@ RUST = """The Rust standard library is linked into every Rust program: copyright
 https://www.rust-lang.org/policies/licenses."""
 
 # musl's COPYRIGHT file, without its list of authors.
-MUSL = """The static program of the tarball contains the C library musl, https://musl.libc.org, version 1.2:
+MUSL = """The static program of the tarball and the image contains the C library musl, https://musl.libc.org, version 1.2:
 
 Copyright © 2005-2020 Rich Felker, et al.
 
@@ -44,9 +44,9 @@ CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTH
 SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE."""
 
 
-def libraries() -> list[dict[str, Any]]:
+def libraries(machine: str) -> list[dict[str, Any]]:
     """The third-party packages that ROOTS depend on, by name and version."""
-    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", f"{platform.machine()}-unknown-linux-gnu"]
+    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", f"{machine}-unknown-linux-gnu"]
     found = json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
     packages = {package["id"]: package for package in found["packages"]}
     nodes = {node["id"]: node for node in found["resolve"]["nodes"]}
@@ -89,9 +89,9 @@ def pages() -> list[tuple[str, str, list[str]]]:
     return found
 
 
-def text() -> str:
-    """A list of the libraries, and each text once with the libraries that it belongs to."""
-    found = libraries()
+def text(machine: str = platform.machine()) -> str:
+    """A list of the libraries of a program for this kind of machine, and each text once with the libraries that it belongs to."""
+    found = libraries(machine)
     apache = (ROOT / "LICENSE").read_text().strip()
     owners: dict[str, list[str]] = {}
     for package in found:

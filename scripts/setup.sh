@@ -10,6 +10,7 @@ RUST=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
 PYTHON_MIN=3.11
 NATS=v2.12.2
 LITHOPS=3.8.0
+MOTO=5.2.5
 # The installer of Rust, by the version and checksums that https://static.rust-lang.org/rustup/archive publishes.
 RUSTUP=1.28.2
 RUSTUP_SHA256_x86_64=20a06e644b0d9bd2fbdbfd52d42540bdde820ea7df86e92e533c073da0cdd43c
@@ -25,6 +26,8 @@ case $GOAL in
     dist)
         # The static program is built with musl; `file` and `objdump` look at what was built.
         PACKAGES+=(binutils file git musl-tools)
+        # Of another kind of machine (`scripts/dist.py --machine aarch64`): a compiler for the C code of ring, and an emulator.
+        [[ ${MACHINE:-} != aarch64 ]] || PACKAGES+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
         TOOLS+=(file git musl-gcc objdump)
         REQUIREMENTS=(web/requirements.txt sdk/python/requirements-dev.txt)
         ;;
@@ -34,11 +37,19 @@ case $GOAL in
         PACKAGES+=(clang lld wasi-libc libclang-rt-dev libclang-rt-dev-wasm32 curl git iproute2 nftables procps strace)
         # NATS, which keeps topics; clocks that jump.
         PACKAGES+=(default-jdk-headless maven nats-server faketime)
+        # Keys and downloads of releases, and an older way to download.
+        PACKAGES+=(gnupg openssl wget)
+        # Databases to which tables are written.
+        PACKAGES+=(postgresql redis-server etcd-server)
+        # Firmware of devices, and a board that runs it.
+        PACKAGES+=(gcc-arm-none-eabi qemu-system-arm)
+        # Clients of MQTT.
+        PACKAGES+=(mosquitto-clients)
         # A browser that shows the dashboard.
-        [[ $GOAL == bench ]] || PACKAGES+=(chromium)
+        PACKAGES+=(chromium)
         # Go may be installed from elsewhere.
         command -v go >/dev/null || PACKAGES+=(golang-go)
-        TOOLS+=(clang wasm-ld curl git go javac mvn nats-server)
+        TOOLS+=(clang wasm-ld curl git go javac mvn nats-server arm-none-eabi-gcc qemu-system-arm)
         REQUIREMENTS=(web/requirements.txt requirements-dev.txt sdk/python/requirements-dev.txt examples/*/requirements.txt)
         ;;
     *) printf 'setup: there is no goal %s; the goals are demo, web, test, dist and bench\n' "$GOAL" >&2; exit 2 ;;
@@ -50,7 +61,7 @@ if [[ $GOAL == test && $(readlink -f "$(command -v python3 || echo /usr/bin/pyth
     [[ -z $VERSION ]] || PACKAGES+=("libpython$VERSION-testsuite")
 fi
 # What the figures stand beside, and what makes the load.
-[[ $GOAL == bench ]] && PACKAGES+=(redis-server etcd-server nginx-light rabbitmq-server zookeeper wrk bubblewrap)
+[[ $GOAL == bench ]] && PACKAGES+=(nginx-light rabbitmq-server zookeeper wrk bubblewrap mosquitto)
 
 VENV_STAMP=.venv/.requirements
 export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
@@ -227,13 +238,24 @@ install_lithops() {
         || { rm -rf target/peers/lithops; say "lithops could not be installed: it will not be measured"; }
 }
 
+# The DynamoDB API without DynamoDB, for the tests of this engine.
+install_moto() {
+    [[ -x target/peers/moto/bin/moto_server ]] && return
+    say "installing moto $MOTO into target/peers/moto"
+    mkdir -p target/peers
+    { .venv/bin/python -m venv --clear target/peers/moto \
+        && watched target/peers/moto/bin/python -m pip install --disable-pip-version-check --progress-bar off "moto[server]==$MOTO"; } \
+        || { rm -rf target/peers/moto; ask "moto could not be installed; please check the network and run this command again"; }
+}
+
 # The static program is of another target than this machine's own.
 install_musl() {
     local target
-    target=$(uname -m)-unknown-linux-musl
-    if has rustup; then
+    has rustup || return 0
+    for target in "$(uname -m)" ${MACHINE:-}; do
+        target+=-unknown-linux-musl
         rustup target list --toolchain "$RUST" --installed | grep -qx "$target" || rustup target add --toolchain "$RUST" "$target"
-    fi
+    done
 }
 
 install_packages
@@ -241,6 +263,7 @@ install_rust
 [[ $GOAL == dist ]] && install_musl
 install_python_packages
 [[ $GOAL == test || $GOAL == bench ]] && install_go_modules
+[[ $GOAL == test ]] && install_moto
 [[ $GOAL == bench ]] && install_nats
 [[ $GOAL == bench ]] && install_lithops
 say "ready"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs each package of target/packages in a minimal Debian, and runs the first commands of the README's tour there:
-#   scripts/try-dist.sh [--roots DIR] bookworm|trixie [wheel|tarball|deb]...
+#   scripts/try-dist.sh [--roots DIR] bookworm|trixie [wheel|tarball|deb|apt|script]...
+# apt and script (install.sh) need packages that scripts/release/sign.py has signed with --gpg; without kinds, they are tried if there are.
 # Needs what scripts/clean-root.sh needs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -50,6 +51,27 @@ PYTHON
             (cd /usr/share/millrace/c && cc -o "$place/client" "$place/client.c" ./*.c wire/*.c -I .)
             "$place/client"
             ;;
+        apt)
+            sed "s|ADDRESS|file:$packages|; s|/etc/apt/keyrings|$packages|" >/etc/apt/sources.list.d/millrace.sources <<'SOURCES'
+Types: deb
+URIs: ADDRESS/apt
+Suites: stable
+Components: main
+Signed-By: /etc/apt/keyrings/millrace.gpg
+SOURCES
+            chmod a+rx "$packages" "${packages%/*}" "$PWD" "${PWD%/*}"
+            apt-get update -q >"$place/told" 2>&1 && apt-get install -y -q --no-install-recommends millrace >>"$place/told" 2>&1 \
+                || { tail -n 20 "$place/told" >&2; refuse "apt could not install from the repository"; }
+            rm /etc/apt/sources.list.d/millrace.sources
+            complete /usr/share /usr/share/doc/millrace/{copyright,changelog.gz,third-party-notices.txt.gz}
+            ;;
+        script)
+            # What a system has that downloads with https.
+            apt-get install -y -q --no-install-recommends ca-certificates >/dev/null 2>&1
+            MILLRACE_FROM=$packages MILLRACE_PREFIX=$place/local sh "$packages/install.sh"
+            export PATH=$place/local/bin:$PATH
+            complete "$place/local/share" "$place"/local/share/doc/millrace/{LICENSE,THIRD-PARTY-NOTICES.txt}
+            ;;
     esac
     millrace version
     millrace log append --help >/dev/null 2>&1
@@ -64,7 +86,7 @@ PYTHON
     grep -q 'millrace run wait --idle' "$place/typed" || refuse "the tour was not found in README.md"
     # Any free port: the network is that of the machine.
     MILLRACE_LISTEN=127.0.0.1:0 bash "$place/typed" >"$place/told" 2>&1 || { tail -n 20 "$place/told" >&2; refuse "the tour failed with the $1"; }
-    [[ $1 == deb ]] && apt-get remove -y -q millrace >/dev/null 2>&1
+    [[ $1 == deb || $1 == apt ]] && apt-get remove -y -q millrace >/dev/null 2>&1
     printf 'try-dist: %s works on %s\n' "$1" "$(. /etc/os-release; echo "$PRETTY_NAME")"
 }
 
@@ -83,6 +105,9 @@ fi
 RELEASE=${1:-}
 [[ $RELEASE == bookworm || $RELEASE == trixie ]] || { sed -n '2,/^set /{s/^# \?//;/^set /d;p}' "$0" >&2; exit 2; }
 shift
-(( $# > 0 )) || set -- wheel tarball deb
+if (( $# == 0 )); then
+    set -- wheel tarball deb
+    [[ ! -s target/packages/SHA256SUMS.sig ]] || set -- "$@" apt script
+fi
 (cd target/packages && sha256sum --check --quiet SHA256SUMS) || refuse "run scripts/dist.py first"
 exec scripts/clean-root.sh --fresh --copy target/packages "${ROOTS[@]}" "$RELEASE" scripts/try-dist.sh --inside "$@"

@@ -12,7 +12,7 @@ const FIXED = "@";
 
 export const options = {
   absWorkingDir: ROOT,
-  entryPoints: ["src/main.tsx", "src/style.css", "src/layout.ts", "src/icon.svg"],
+  entryPoints: ["src/main.tsx", "src/style.css", "src/drawing/layout.ts", "src/icon.svg"],
   loader: { ".svg": "copy" },
   bundle: true,
   splitting: true,
@@ -38,7 +38,7 @@ const built = (outputs, entry) => {
 export const page = async (outputs) => {
   const [main, ...chunks] = built(outputs, "src/main.tsx");
   const [style] = built(outputs, "src/style.css");
-  const [layout] = built(outputs, "src/layout.ts");
+  const [layout] = built(outputs, "src/drawing/layout.ts");
   const [icon] = Object.keys(outputs)
     .filter((name) => name.endsWith(".svg"))
     .map((name) => name.replace(/^dist\//, ""));

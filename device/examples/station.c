@@ -10,16 +10,17 @@
 #define _POSIX_C_SOURCE 200809L
 #include "../port/posix/flash.h"
 #include "../port/posix/line.h"
+#include "../port/posix/stack.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 int mean_handle(const struct mr_record *record);
 
-enum { RECORD_MAX = 16, POWER_LOST = 3, REFUSED = 4 };
+enum { RECORD_MAX = 16, STACK_BYTES = 64 * 1024, POWER_LOST = 3, REFUSED = 4 };
 
 static const mrd_log logs[] = {{"raw", 2000, 0}, {"mean", 500, 0}, {"config", 1, MRD_KEEP}};
-static const mrd_function functions[] = {{"mean", mean_handle, "raw", 3, NULL}};
+static const mrd_function functions[] = {{"mean", mean_handle, "raw", 3, NULL, 0}};
 static uint64_t memory[MRD_WORDS(3, 1, 512)];
 static mrd device;
 static mrd_uplink uplink;
@@ -79,6 +80,7 @@ int main(int count, char **words) {
         perror(words[1]);
         return 2;
     }
+    if (mrd_stack_begin(&flash.port, STACK_BYTES) < 0) return perror("stack"), 1;
     if (mrd_open(&device, &flash.port, logs, 3, functions, 1, memory, sizeof memory) < 0) {
         fprintf(stderr, "%s\n", device.why);
         return 1;

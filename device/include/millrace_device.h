@@ -61,6 +61,7 @@ typedef struct mrd_port {
     /* Milliseconds since any moment; it may overflow, but not while the board sleeps longer than 49 days. */
     uint32_t (*ms)(void *context);
     void *context;
+    const uint8_t *mapped; /* where the area can be read as memory, which is faster, or NULL: then `read` reads it */
     uint32_t sectors;      /* 4 to 65535 */
     uint32_t sector_bytes; /* a power of two, 1 KiB to 256 KiB; all sectors together 8 KiB to 2 GiB */
     uint16_t unit;         /* the smallest piece that can be programmed: a power of two, 1 to 256 */
@@ -69,17 +70,25 @@ typedef struct mrd_port {
     uint8_t reset_reason;  /* of this start, 0 to 31: an MRD_RESET_ */
     /* Memory that keeps its value in a reset, or NULL: with it, a run that resets the board counts as a failed attempt. */
     uint32_t *retained;
+    /* Calls call(argument) on a stack of its own, for at most this many milliseconds, and returns 0; or an MRD_RUN_ if it
+     * ended the call. NULL: functions run on the caller's stack, without a limit. See mrd_may_end, and port/ for such ports. */
+    int (*run_on)(void *context, void (*call)(void *argument), void *argument, uint32_t limit_ms);
 } mrd_port;
+
+/* Why a port ended a function; the numbers are those of error codes. */
+enum { MRD_RUN_STACK = 3106, MRD_RUN_TIMEOUT = 3107, MRD_RUN_FAULT = 3111 };
 
 enum { MRD_RESET_UNKNOWN, MRD_RESET_POWER, MRD_RESET_BROWN_OUT, MRD_RESET_WATCHDOG, MRD_RESET_SOFTWARE, MRD_RESET_PIN };
 
 /* The newest record of this log is never dropped, however old it is. */
 #define MRD_KEEP 1
+/* A host may append to this log: such records are commands. */
+#define MRD_COMMANDS 2
 
 typedef struct mrd_log {
     const char *name;
     uint32_t history; /* how many of its newest records can be read, as long as the flash holds them */
-    uint8_t flags;    /* MRD_KEEP, or 0 */
+    uint8_t flags;    /* MRD_KEEP, MRD_COMMANDS, both, or 0 */
 } mrd_log;
 
 struct mr_record;
@@ -90,6 +99,7 @@ typedef struct mrd_function {
     const char *on;                             /* the log whose records run it */
     uint8_t attempts;                           /* 1 to 15; 0 means 3 */
     const char *dead_letter;                    /* the log that gets the records whose runs failed, or NULL */
+    uint32_t timeout_ms;                        /* how long an attempt may take, if the port has run_on; 0 means 1000 */
 } mrd_function;
 
 /* An event of another namespace, as 16 bytes of spec/formats/journal.md. */
@@ -101,6 +111,13 @@ typedef struct mrd_cause {
 enum { MRD_DROP, MRD_REFUSE };
 
 /* Private. */
+enum { MRD_VERIFIED = 4, MRD_SENDERS = 2 };
+
+/* A namespace that sends commands, and the number of its last one that the journal has. */
+typedef struct mrd_sender_ {
+    uint64_t namespace_id, number, life, life_id;
+} mrd_sender_;
+
 typedef struct mrd_log_state_ {
     uint64_t seqno; /* of the newest record, 0 if there is none */
     uint32_t last;  /* where the newest record is */
@@ -141,13 +158,18 @@ typedef struct mrd {
     uint64_t jumped_ms; /* by how much the clock was corrected since the start */
     uint32_t uptime_ms, staged_ms;
     uint32_t epoch, epoch_before, burst_epoch;
+    uint32_t sector; /* the address of the newest sector, whose number is `serial` */
     uint32_t serial, oldest, unsent, head, crc, counted; /* `unsent`: the oldest sector with entries that no host has */
-    uint32_t verified, verified_end;
+    uint32_t verified[MRD_VERIFIED], verified_end[MRD_VERIFIED]; /* old sectors whose checksums were verified, and how far */
     uint32_t lost_bytes;
     uint16_t burst_bytes, used, grain;
     uint8_t log_count, function_count, keep_count;
-    uint8_t turn;
+    uint8_t turn, next_verified;
     bool opening, failed;
+    bool commands; /* a log has MRD_COMMANDS */
+    uint8_t named; /* the senders whose namespaces and lives the journal has, as bits */
+    mrd_sender_ sender[MRD_SENDERS];
+    bool careful; /* the last run reset the board: each end of a run is flushed before the next run */
 } mrd;
 
 /* The length of the array of uint64_t that mrd_open needs; `burst_bytes` is a multiple of 8 and of torn_bytes. */
@@ -182,11 +204,28 @@ int64_t mrd_latest(const mrd *device, const char *log);
  * call this again, or an error. */
 int64_t mrd_step(mrd *device);
 
+/* For a port with run_on, in its interrupt: whether the function that runs may be ended now. If not, it is in a call of this
+ * library, which would leave the journal half changed. After a timeout, ask again in the next interrupt: the call does not
+ * return to the function any more, and waits for that. After a fault, which would occur again, reset the board instead. */
+bool mrd_may_end(void);
+
 /* Tells the time, in milliseconds since 1970. The clock never goes back: an earlier time changes nothing. */
 int mrd_set_clock(mrd *device, uint64_t ms);
 
 /* The clock: milliseconds since 1970, or, until it is told the time, since the clock of the last start. */
 uint64_t mrd_clock(mrd *device);
+
+/* What a device keeps while it sleeps, in memory that survives: a wake then costs no new epoch and wastes no flash. */
+typedef struct mrd_nap {
+    uint64_t words[8];
+} mrd_nap;
+
+/* Flushes, and fills `nap`. Then the board may lose all other memory, and power as well: then it starts as after any loss. */
+int mrd_sleep(mrd *device, mrd_nap *nap);
+
+/* Directly after mrd_open: goes on as if the device had not slept, if `nap` is that of the last mrd_sleep, and returns true. The
+ * nap cannot be used a second time. `slept_ms` is how long it slept, 0 if that is not known. */
+bool mrd_wake(mrd *device, mrd_nap *nap, uint64_t slept_ms);
 
 /* Notes that a host has all entries up to this one, so that their sectors may be used again. */
 void mrd_delivered(mrd *device, uint64_t sequence);

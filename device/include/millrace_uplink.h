@@ -8,13 +8,15 @@
  *         board_sleep(step < send ? step : send);
  *     }
  *
- * The host gets each entry that was flushed once, in order, however often the line breaks. Nothing is allocated, no call
+ * The host gets each entry that was flushed once, in order, however often the line breaks. It may send commands: records for
+ * logs with MRD_COMMANDS, each of which the journal gets once, and which the host regards as delivered when they are in flash. Nothing is allocated, no call
  * waits, and the same thread calls this as all of millrace_device.h. Needs sdk/c/wire.
  */
 #ifndef MILLRACE_UPLINK_H
 #define MILLRACE_UPLINK_H
 
 #include "channel.h"
+#include "millrace_guard.h"
 #include "millrace_device.h"
 #include "wire.h"
 
@@ -42,6 +44,8 @@ typedef struct mrd_line {
     /* Random bytes, never the same again. Returns 0. Not needed without a token. */
     int (*random)(void *context, void *bytes, size_t size);
     void *context;
+    /* Whether a host asks for a connection now, however long the next attempt would wait; `open` answers. NULL: none ever does. */
+    bool (*called)(void *context);
 } mrd_line;
 
 typedef struct mrd_uplink {
@@ -63,6 +67,9 @@ typedef struct mrd_uplink {
     uint32_t serial, at, end, walk_at, walk_crc; /* the piece that is sent next, and where its sector is walked */
     uint32_t piece;                              /* bytes of the piece that was sent */
     bool has_sector;
+    uint64_t link; /* the number of the host's request LINK, 0 if there was none */
+    uint8_t sender;
+    mrd_guard *guard;
     mrw_channel channel;
     size_t out_at, out_end, in_sealed, in_plain;
     uint8_t out[MRD_FRAME_MAX + MRW_RECORD_HEAD + MRW_TAG];
@@ -73,6 +80,13 @@ typedef struct mrd_uplink {
  * its binary form, and encrypts everything; without one, `token` is NULL, and only a host at a loopback address answers. */
 void mrd_uplink_begin(mrd_uplink *uplink, mrd *device, const mrd_line *line, const char *name, const uint8_t *token,
                       size_t token_bytes);
+
+/* From now on, commands need a capability of the device's own key, which the host presents in the channel: `link` on the namespace
+ * and `append` on each log. Without a guard, a host that knows the device's token may send them. Call it after mrd_uplink_begin. */
+void mrd_uplink_guard(mrd_uplink *uplink, mrd_guard *guard);
+
+/* Ends the connection, before the device sleeps. The next mrd_uplink_step connects again. */
+void mrd_uplink_end(mrd_uplink *uplink);
 
 /* Connects, sends and receives as much as is possible now. Returns how many milliseconds the device may sleep before it
  * must call this again; it may call it earlier, and does so when bytes have arrived. */

@@ -52,6 +52,7 @@ bool mrd_catalog_next(mrd_reader *reader, mrd_definition *definition, uint64_t *
             mrd_reader_begin(&body, reader->device, entry.body, entry.body + entry.body_size);
             *sent = mrd_take_v(&body);
         }
+        if (entry.kind == MRD_NOTE && entry.id == MRD_STREAM && sent) mrd_sender_replay(reader->device, entry.body, entry.body_size);
         if (entry.kind != MRD_DEFINE) continue;
         read_definition(reader->device, &entry, definition, &reader->failed);
         return !reader->failed;
@@ -78,22 +79,19 @@ bool mrd_record_at(mrd *device, uint32_t at, mrd_record_place *place) {
     mrd_reader reader;
     mrd_entry entry;
     mrd_definition definition;
+    uint32_t size = device->port->sector_bytes, staged = mrd_staged_at(device);
     bool failed = false;
-    uint32_t size = device->port->sector_bytes;
-    uint32_t staged = mrd_staged_at(device);
-    bool is_staged = device->used > 0 && at >= staged && at - staged < device->used;
-    mrd_reader_begin(&reader, device, at, is_staged ? staged + device->used : at - at % size + size);
+    uint32_t end = at - staged < device->used ? staged + device->used : (at & ~(size - 1)) + size;
+    if (mrd_append_at(device, at, place)) return true;
+    mrd_reader_begin(&reader, device, at, end);
     if (!mrd_next_entry(&reader, &entry)) return false;
-    place->back = entry.back;
-    place->body = entry.body;
-    place->size = entry.body_size;
     place->is_carried = entry.kind == MRD_DEFINE && entry.what == MRD_DEFINE_LOG;
-    if (place->is_carried) {
-        read_definition(device, &entry, &definition, &failed);
-        place->body = definition.record;
-        place->size = definition.record_size;
-    }
-    return !failed && (place->is_carried || entry.kind == MRD_APPEND);
+    if (!place->is_carried) return false;
+    read_definition(device, &entry, &definition, &failed);
+    place->back = 0;
+    place->body = definition.record;
+    place->size = definition.record_size;
+    return !failed;
 }
 
 /* ---- writing ---- */
@@ -244,6 +242,14 @@ static void emit_catalog(sink *to, const mrd_header *header, uint32_t length, ui
     emit_v(to, 0);
     emit_note(to, MRD_SENT, device->sent, 0, false);
     if (device->held > device->sent + 1) emit_note(to, MRD_LOST, device->sent + 1, device->held - 1, true);
+    for (unsigned i = 0; i < MRD_SENDERS; i++) {
+        uint8_t body[MRD_SENDER_BYTES];
+        if (device->sender[i].namespace_id == 0) continue;
+        emit_byte(to, MRD_NOTE << 5 | MRD_STREAM);
+        uint32_t size = mrd_sender_encode(device, i, true, body);
+        emit_byte(to, size);
+        emit(to, body, size);
+    }
     for (unsigned i = 0; i < device->log_count; i++) emit_log(to, header, i);
     for (unsigned i = 0; i < device->function_count; i++) emit_function(to, header, i);
     if (pass == PROGRAM) program_page(to);
@@ -282,5 +288,6 @@ uint32_t mrd_catalog_bytes_max(const mrd *device) {
     for (unsigned i = 0; i < device->log_count; i++) size += 36 + (uint32_t)strlen(device->logs[i].name);
     for (unsigned i = 0; i < device->function_count; i++) size += 57 + (uint32_t)strlen(device->functions[i].name);
     if (device->keep_count > 0) size += device->port->sector_bytes / 4;
+    if (device->commands) size += MRD_SENDERS * (2 + MRD_SENDER_BYTES);
     return mrd_align(size, device->grain);
 }

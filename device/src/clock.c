@@ -27,3 +27,44 @@ int mrd_set_clock(mrd *device, uint64_t ms) {
     device->clock = device->uptime = ms;
     return 0;
 }
+
+/* ---- sleep ---- */
+
+enum { NAP = 0x4D524E50 };
+
+/* 0: mark and checksum of the rest; 1: sequence; 2: clock; 3: jumps; 4: delivered; 5: serial and head; 6: crc and epoch. */
+static uint64_t nap_mark(const mrd_nap *nap) { return (uint64_t)NAP << 32 | mrd_crc(0, nap->words + 1, sizeof nap->words - 8); }
+
+int mrd_sleep(mrd *device, mrd_nap *nap) {
+    memset(nap, 0, sizeof *nap);
+    int result = mrd_flush(device);
+    if (result < 0) return result;
+    /* A start that has written nothing begins again. */
+    if (device->opening) return 0;
+    nap->words[1] = device->sequence;
+    nap->words[2] = mrd_clock(device);
+    nap->words[3] = device->jumped_ms;
+    nap->words[4] = device->sent;
+    nap->words[5] = (uint64_t)device->serial << 32 | device->head;
+    nap->words[6] = (uint64_t)device->crc << 32 | device->epoch;
+    nap->words[0] = nap_mark(nap);
+    return 0;
+}
+
+bool mrd_wake(mrd *device, mrd_nap *nap, uint64_t slept_ms) {
+    bool held = nap->words[0] == nap_mark(nap) && nap->words[1] == device->sequence && device->opening && device->used == 0 &&
+                (uint32_t)(nap->words[5] >> 32) == device->serial && (uint32_t)(nap->words[6] >> 32) == device->crc &&
+                (uint32_t)nap->words[6] == device->epoch_before && device->lost_bytes == 0;
+    if (held) {
+        device->opening = false;
+        device->epoch = device->epoch_before;
+        /* New firmware, with other logs, begins a sector. */
+        if (device->head < device->port->sector_bytes) device->head = (uint32_t)nap->words[5];
+        device->uptime = nap->words[2] + slept_ms;
+        device->jumped_ms = nap->words[3];
+        mrd_delivered(device, nap->words[4]);
+    }
+    /* What is written from now on may be interrupted, without a trace of where. */
+    memset(nap, 0, sizeof *nap);
+    return held;
+}

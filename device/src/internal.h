@@ -8,6 +8,7 @@
  *     clock.c    the clock
  *     open.c     checks the settings, recovers the state from flash
  *     records.c  append, get, latest, sync
+ *     command.c  records that hosts send, each once
  *     pending.c  finds the oldest pending record of a function
  *     run.c      runs functions; mrd_step
  *
@@ -39,6 +40,13 @@ enum {
     MRD_ROWS_MAX = 8    /* ranges that a run has read */
 };
 
+/* Reasons take 700 bytes of flash. */
+#ifdef MRD_SMALL
+#define MRD_WHY(text) ""
+#else
+#define MRD_WHY(text) text
+#endif
+
 /* No address. */
 #define MRD_NONE 0xFFFFFFFFu
 /* No sector has been written. */
@@ -48,11 +56,20 @@ enum {
 
 uint64_t mrd_load(const uint8_t *from, unsigned bytes);
 void mrd_store(uint8_t *to, uint64_t value, unsigned bytes);
-/* Writes a LEB128, and returns its length. */
-unsigned mrd_store_v(uint8_t *to, uint64_t value);
+uint32_t mrd_load4(const uint8_t *from);
+void mrd_store4(uint8_t *to, uint32_t value);
+unsigned mrd_store_long_v(uint8_t *to, uint64_t value);
+/* Writes a LEB128, and returns its length. Most have one byte. */
+static inline unsigned mrd_store_v(uint8_t *to, uint64_t value) {
+    if (value >= 0x80) return mrd_store_long_v(to, value);
+    *to = (uint8_t)value;
+    return 1;
+}
 unsigned mrd_v_size(uint64_t value);
 /* Continues a CRC-32C, which begins with 0. */
 uint32_t mrd_crc(uint32_t crc, const void *bytes, size_t size);
+/* A thousandth, rounded down. */
+uint64_t mrd_thousandth(uint64_t value);
 /* A checksum that begins with the one before it. */
 uint32_t mrd_crc_chain(uint32_t before);
 uint32_t mrd_align(uint32_t value, uint32_t power);
@@ -93,6 +110,7 @@ typedef struct mrd_reader {
     mrd *device;
     uint32_t at, end;
     uint32_t window_at, window_end;
+    const uint8_t *seen; /* what stands at `window_at` */
     bool failed;
     uint8_t window[MRD_WINDOW];
 } mrd_reader;
@@ -131,7 +149,21 @@ typedef struct mrd_walk {
     bool torn;           /* bytes that are no burst follow */
 } mrd_walk;
 
+/* Where the burst that is staged will be. */
+static inline uint32_t mrd_staged_at(const mrd *device) { return device->sector + device->head; }
+/* The same bytes where they are, if that is in memory, or copied to the buffer; NULL if they cannot be read. */
+const uint8_t *mrd_view(mrd *device, uint32_t at, uint32_t size, uint8_t *buffer);
 int mrd_read(mrd *device, uint32_t at, void *bytes, uint32_t size);
+typedef struct mrd_record_place {
+    uint32_t back;       /* how many bytes before this record the previous one is, if that is in the same sector */
+    uint32_t body, size; /* the payload */
+    bool is_carried;     /* it is in a catalog */
+} mrd_record_place;
+
+/* The APPEND at this address; false if it is something else. */
+bool mrd_append_at(mrd *device, uint32_t at, mrd_record_place *place);
+/* Goes back from an APPEND to its predecessors in the same sector, at most `count`, and returns how many. */
+uint32_t mrd_go_back(mrd *device, uint32_t *at, uint64_t count);
 void mrd_reader_begin(mrd_reader *reader, mrd *device, uint32_t at, uint32_t end);
 uint8_t mrd_take(mrd_reader *reader);
 uint64_t mrd_take_v(mrd_reader *reader);
@@ -143,8 +175,13 @@ void mrd_walk_begin(mrd_walk *walk, mrd *device, const mrd_header *header);
 /* Whether a valid burst begins at walk->at; takes it. */
 bool mrd_take_burst(mrd_walk *walk);
 bool mrd_next_burst(mrd_walk *walk);
+/* How far a sector that is not the newest one is valid. */
+uint32_t mrd_verified_end(mrd *device, uint32_t serial);
+bool mrd_is_valid_in(mrd *device, uint32_t at);
 /* Whether the burst at this address, which need not be in flash yet, is in the valid part of its sector. */
-bool mrd_is_valid(mrd *device, uint32_t at);
+static inline bool mrd_is_valid(mrd *device, uint32_t at) {
+    return at - device->sector < device->port->sector_bytes || mrd_is_valid_in(device, at);
+}
 
 /* ---- catalog.c ---- */
 
@@ -157,13 +194,7 @@ typedef struct mrd_definition {
     char text[MRD_NAME_MAX];
 } mrd_definition;
 
-typedef struct mrd_record_place {
-    uint64_t back;       /* how many bytes before this record the previous one is, if that is in the same sector */
-    uint32_t body, size; /* the payload */
-    bool is_carried;     /* it is in a catalog */
-} mrd_record_place;
-
-/* Reads the next definition of a catalog, whose other entries are skipped except SENT, which goes to `sent`. */
+/* Reads the next definition of a catalog. Of the other entries, SENT goes to `sent`, and STREAMs to the device, unless it is NULL. */
 bool mrd_catalog_next(mrd_reader *reader, mrd_definition *definition, uint64_t *sent);
 /* Finds a log in the catalog of a sector. */
 bool mrd_catalog_find(mrd *device, uint32_t serial, const char *name, mrd_definition *definition);
@@ -195,24 +226,33 @@ uint64_t mrd_room(const mrd *device, uint32_t kept);
 bool mrd_runs_block(const mrd *device);
 /* Notes which sectors a host has. */
 void mrd_advance_unsent(mrd *device);
-void mrd_put(mrd *device, uint8_t byte);
+static inline void mrd_put(mrd *device, uint8_t byte) { device->burst[device->used++] = byte; }
 void mrd_put_v(mrd *device, uint64_t value);
-void mrd_put_bytes(mrd *device, const void *bytes, uint32_t size);
 int mrd_flush(mrd *device);
-uint32_t mrd_staged_at(const mrd *device);
 /* How many triggers an APPEND of this log implies. */
 unsigned mrd_triggers(const mrd *device, unsigned log);
 /* Counts a record that was staged, or found at recovery, in the burst at `burst`. */
 void mrd_count_record(mrd *device, unsigned log, uint32_t at, uint32_t burst);
 /* Writes an APPEND for which there is room. */
 void mrd_put_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id);
-/* Stages an APPEND. */
-int64_t mrd_stage_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id);
 uint32_t mrd_record_max(const mrd *device, unsigned log);
 
 /* ---- records.c ---- */
 
 int64_t mrd_get_at(mrd *device, unsigned log, uint64_t seqno, void *buffer, size_t capacity);
+
+/* ---- command.c ---- */
+
+enum { MRD_SENDER_BYTES = 2 + 1 + 6 + 8 + 2 * MRD_V_MAX }; /* the most of its NOTE */
+
+/* The number of a sender among those that the device knows; a new one if there is room, or an error. A life that is not later
+ * than the known one is refused. */
+int mrd_sender_of(mrd *device, uint64_t namespace_id, uint64_t life, uint64_t life_id);
+/* Stages a command and its number together; without a log, only the number. `id` has 16 bytes. */
+int mrd_stage_command(mrd *device, unsigned sender, uint64_t number, int log, const void *data, uint32_t size, const uint8_t *id);
+/* The body of a sender's NOTE, with the namespace and the life if it is `whole`; its length. */
+unsigned mrd_sender_encode(const mrd *device, unsigned sender, bool whole, uint8_t body[MRD_SENDER_BYTES]);
+void mrd_sender_replay(mrd *device, uint32_t body, uint32_t size);
 
 /* ---- pending.c ---- */
 

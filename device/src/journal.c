@@ -1,18 +1,9 @@
 #include "internal.h"
 
-uint32_t mrd_staged_at(const mrd *device) { return mrd_sector_at(device, device->serial) + device->head; }
-
 /* ---- the staged burst ---- */
-
-void mrd_put(mrd *device, uint8_t byte) { device->burst[device->used++] = byte; }
 
 void mrd_put_v(mrd *device, uint64_t value) {
     device->used = (uint16_t)(device->used + mrd_store_v(device->burst + device->used, value));
-}
-
-void mrd_put_bytes(mrd *device, const void *bytes, uint32_t size) {
-    if (size > 0) memmove(device->burst + device->used, bytes, size);
-    device->used = (uint16_t)(device->used + size);
 }
 
 static void begin_burst(mrd *device) {
@@ -61,7 +52,7 @@ int mrd_flush(mrd *device) {
     mrd_store(device->burst, device->used - (uint32_t)MRD_BURST_HEAD, 2);
     uint32_t crc = mrd_crc(mrd_crc_chain(device->crc), device->burst, 2);
     crc = mrd_crc(crc, device->burst + MRD_BURST_HEAD, device->used - (uint32_t)MRD_BURST_HEAD);
-    mrd_store(device->burst + 2, crc, 4);
+    mrd_store4(device->burst + 2, crc);
     memset(device->burst + device->used, 0xFF, size - device->used);
     if (port->program(port->context, at, device->burst, size) != 0) return fail(device, MRD_FLUSH_FAILED);
     device->crc = crc;
@@ -178,6 +169,7 @@ static int begin_sector(mrd *device) {
     if (port->program(port->context, sector, bytes, size) != 0) return MRD_FLUSH_FAILED;
     mrd_catalog_adopt(device, &header);
     device->serial = serial;
+    device->sector = sector;
     device->head = end;
     device->crc = crc;
     mrd_advance_unsent(device);
@@ -213,9 +205,9 @@ int mrd_reserve(mrd *device, uint32_t size, uint64_t spare) {
             if (result < 0) return fail(device, result);
         }
         begin_burst(device);
-    } else if (spare > 0 && !leaves(device, spare, false)) {
-        return MRD_FULL;
+        return 0;
     }
+    if (spare > 0 && !leaves(device, spare, false)) return MRD_FULL;
     advance_clock(device);
     return 0;
 }
@@ -256,20 +248,19 @@ uint32_t mrd_record_max(const mrd *device, unsigned log) {
 
 void mrd_put_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id) {
     const mrd_log_state_ *state = &device->log[log];
-    uint32_t at = mrd_staged_at(device) + device->used;
-    mrd_put(device, (uint8_t)(MRD_APPEND << 5 | log));
-    mrd_put_v(device, size);
-    mrd_put_v(device, state->last == state->base ? 0 : at - state->last);
-    mrd_put(device, cause);
-    if (id) mrd_put_bytes(device, id, 16);
-    mrd_put_bytes(device, data, size);
-    mrd_count_record(device, log, at, mrd_staged_at(device));
+    uint32_t burst = mrd_staged_at(device), at = burst + device->used;
+    uint8_t *to = device->burst + device->used;
+    *to++ = (uint8_t)(MRD_APPEND << 5 | log);
+    to += mrd_store_v(to, size);
+    to += mrd_store_v(to, state->last == state->base ? 0 : at - state->last);
+    *to++ = cause;
+    if (id) {
+        memcpy(to, id, 16);
+        to += 16;
+    }
+    /* What a run appends may be where its entry will be. */
+    if (size > 0) memmove(to, data, size);
+    device->used = (uint16_t)(to + size - device->burst);
+    mrd_count_record(device, log, at, burst);
     device->sequence += 1 + mrd_triggers(device, log);
-}
-
-int64_t mrd_stage_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id) {
-    int result = mrd_reserve(device, MRD_APPEND_BYTES + (id ? 16u : 0) + size, mrd_needed(device, (int)log));
-    if (result < 0) return result;
-    mrd_put_append(device, log, data, size, cause, id);
-    return (int64_t)device->log[log].seqno;
 }

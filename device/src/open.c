@@ -2,7 +2,7 @@
 
 /* ---- settings ---- */
 
-static const char newer_firmware[] = "newer firmware wrote the flash";
+static const char newer_firmware[] = MRD_WHY("newer firmware wrote the flash");
 
 static int refuse(mrd *device, int error, const char *why) {
     device->why = why;
@@ -27,21 +27,21 @@ static bool is_name(const char *name, bool segments) {
 static int check_port(mrd *device) {
     const mrd_port *port = device->port;
     if (!port->read || !port->program || !port->erase || !port->ms) {
-        return refuse(device, MRD_SETTING_INVALID, "port: a function is missing");
+        return refuse(device, MRD_SETTING_INVALID, MRD_WHY("port: a function is missing"));
     }
     if (!is_power(port->sector_bytes) || port->sector_bytes < 1024 || port->sector_bytes > 256 * 1024) {
-        return refuse(device, MRD_SETTING_INVALID, "port: sector_bytes");
+        return refuse(device, MRD_SETTING_INVALID, MRD_WHY("port: sector_bytes"));
     }
     if (port->sectors < 4 || port->sectors > 65535 || port->sectors * (uint64_t)port->sector_bytes < 8192 ||
         port->sectors * (uint64_t)port->sector_bytes > 1u << 31) {
-        return refuse(device, MRD_SETTING_INVALID, "port: sectors");
+        return refuse(device, MRD_SETTING_INVALID, MRD_WHY("port: sectors"));
     }
-    if (!is_power(port->unit) || port->unit > MRD_UNIT_MAX) return refuse(device, MRD_SETTING_INVALID, "port: unit");
+    if (!is_power(port->unit) || port->unit > MRD_UNIT_MAX) return refuse(device, MRD_SETTING_INVALID, MRD_WHY("port: unit"));
     if (!is_power(port->torn_bytes) || port->torn_bytes < port->unit || port->torn_bytes > MRD_UNIT_MAX) {
-        return refuse(device, MRD_SETTING_INVALID, "port: torn_bytes");
+        return refuse(device, MRD_SETTING_INVALID, MRD_WHY("port: torn_bytes"));
     }
     if (port->namespace_id == 0 || port->namespace_id >> 48 != 0) {
-        return refuse(device, MRD_SETTING_INVALID, "port: namespace_id");
+        return refuse(device, MRD_SETTING_INVALID, MRD_WHY("port: namespace_id"));
     }
     device->grain = port->torn_bytes;
     return 0;
@@ -50,24 +50,25 @@ static int check_port(mrd *device) {
 static int check_names(mrd *device) {
     for (unsigned i = 0; i < device->log_count; i++) {
         const mrd_log *log = &device->logs[i];
-        if (!is_name(log->name, true)) return refuse(device, MRD_NAME_INVALID, "the name of a log");
-        if (log->history == 0) return refuse(device, MRD_SETTING_INVALID, "the history of a log");
-        if (mrd_find_log(device, log->name) != (int)i) return refuse(device, MRD_NAME_INVALID, "two logs of one name");
+        if (!is_name(log->name, true)) return refuse(device, MRD_NAME_INVALID, MRD_WHY("the name of a log"));
+        if (log->history == 0) return refuse(device, MRD_SETTING_INVALID, MRD_WHY("the history of a log"));
+        if (mrd_find_log(device, log->name) != (int)i) return refuse(device, MRD_NAME_INVALID, MRD_WHY("two logs of one name"));
         device->keep_count = (uint8_t)(device->keep_count + (log->flags & MRD_KEEP));
+        if (log->flags & MRD_COMMANDS) device->commands = true;
     }
     for (unsigned i = 0; i < device->function_count; i++) {
         const mrd_function *function = &device->functions[i];
         int on = function->on ? mrd_find_log(device, function->on) : -1;
-        if (!is_name(function->name, false)) return refuse(device, MRD_NAME_INVALID, "the name of a function");
-        if (on < 0) return refuse(device, MRD_LOG_NOT_FOUND, "the log of a function");
-        if (!function->run || function->attempts > 15) return refuse(device, MRD_SETTING_INVALID, "a function");
+        if (!is_name(function->name, false)) return refuse(device, MRD_NAME_INVALID, MRD_WHY("the name of a function"));
+        if (on < 0) return refuse(device, MRD_LOG_NOT_FOUND, MRD_WHY("the log of a function"));
+        if (!function->run || function->attempts > 15) return refuse(device, MRD_SETTING_INVALID, MRD_WHY("a function"));
         if (function->dead_letter && mrd_find_log(device, function->dead_letter) < 0) {
-            return refuse(device, MRD_LOG_NOT_FOUND, "the dead_letter of a function");
+            return refuse(device, MRD_LOG_NOT_FOUND, MRD_WHY("the dead_letter of a function"));
         }
         device->function[i].on = (uint8_t)on;
         for (unsigned j = 0; j < i; j++) {
             if (mrd_is_same(device->functions[j].name, function->name, strlen(function->name))) {
-                return refuse(device, MRD_NAME_INVALID, "two functions of one name");
+                return refuse(device, MRD_NAME_INVALID, MRD_WHY("two functions of one name"));
             }
         }
     }
@@ -77,10 +78,10 @@ static int check_names(mrd *device) {
 static int lay_out(mrd *device, void *memory, size_t memory_bytes) {
     size_t tables = device->log_count * sizeof(mrd_log_state_) + device->function_count * sizeof(mrd_function_state_);
     if (!memory || (uintptr_t)memory % sizeof(uint64_t) != 0 || memory_bytes < tables + MRD_BURST_MIN) {
-        return refuse(device, MRD_SETTING_INVALID, "memory: too small for MRD_WORDS");
+        return refuse(device, MRD_SETTING_INVALID, MRD_WHY("memory: too small for MRD_WORDS"));
     }
     size_t burst = memory_bytes - tables;
-    if (burst > MRD_BURST_MAX) return refuse(device, MRD_SETTING_INVALID, "memory: a burst has at most 4096 bytes");
+    if (burst > MRD_BURST_MAX) return refuse(device, MRD_SETTING_INVALID, MRD_WHY("memory: a burst has at most 4096 bytes"));
     device->function = (mrd_function_state_ *)memory;
     device->log = (mrd_log_state_ *)(device->function + device->function_count);
     device->burst = (uint8_t *)(device->log + device->log_count);
@@ -206,7 +207,10 @@ static bool replay_burst(mrd *device, const mapping *map, const mrd_walk *walk) 
             device->clock += entry.value;
             if (entry.id != MRD_LATER) device->sequence++;
             break;
-        case MRD_NOTE: device->sequence++; break;
+        case MRD_NOTE:
+            device->sequence++;
+            if (entry.id == MRD_STREAM) mrd_sender_replay(device, entry.body, entry.body_size);
+            break;
         default: break;
         }
     }
@@ -264,7 +268,7 @@ static int find_catalog(mrd *device, mapping *map, mrd_walk *walk) {
         int result = mrd_header_of(device, serial, &header) ? read_catalog(device, map, walk, &header) : 0;
         if (result > 0) begin_replay(device, &header);
         if (result != 0) return result;
-        if (serial == device->oldest) return refuse(device, MRD_RECORD_DAMAGED, "no sector has an intact catalog");
+        if (serial == device->oldest) return refuse(device, MRD_RECORD_DAMAGED, MRD_WHY("no sector has an intact catalog"));
     }
 }
 
@@ -272,6 +276,7 @@ static int recover(mrd *device, const mrd_header *newest) {
     mapping map;
     mrd_walk walk;
     device->serial = newest->serial;
+    device->sector = mrd_sector_at(device, newest->serial);
     find_oldest(device);
     int result = find_catalog(device, &map, &walk);
     if (result < 0) return result;
@@ -303,11 +308,12 @@ int mrd_open(mrd *device, const mrd_port *port, const mrd_log *logs, unsigned lo
     device->logs = logs;
     device->functions = functions;
     device->write_back_ms = 2000;
-    device->serial = device->verified = MRD_NO_SERIAL;
+    device->serial = MRD_NO_SERIAL;
+    memset(device->verified, 0xFF, sizeof device->verified);
     device->counted = MRD_NONE;
     device->sequence = device->held = device->durable = 1;
-    if (log_count < 1 || log_count > MRD_LOGS_MAX) return refuse(device, MRD_SETTING_INVALID, "1 to 32 logs");
-    if (function_count > MRD_FUNCTIONS_MAX) return refuse(device, MRD_SETTING_INVALID, "at most 32 functions");
+    if (log_count < 1 || log_count > MRD_LOGS_MAX) return refuse(device, MRD_SETTING_INVALID, MRD_WHY("1 to 32 logs"));
+    if (function_count > MRD_FUNCTIONS_MAX) return refuse(device, MRD_SETTING_INVALID, MRD_WHY("at most 32 functions"));
     device->log_count = (uint8_t)log_count;
     device->function_count = (uint8_t)function_count;
     int result = check_port(device);
@@ -315,11 +321,11 @@ int mrd_open(mrd *device, const mrd_port *port, const mrd_log *logs, unsigned lo
     if (result == 0) result = check_names(device);
     if (result < 0) return result;
     if (mrd_data_start(device) + mrd_catalog_bytes_max(device) + device->burst_bytes > port->sector_bytes) {
-        return refuse(device, MRD_SETTING_INVALID, "sector_bytes: too small for these names and this burst");
+        return refuse(device, MRD_SETTING_INVALID, MRD_WHY("sector_bytes: too small for these names and this burst"));
     }
     for (unsigned i = 0; i < function_count; i++) {
         if (mrd_room(device, 1) >= mrd_run_bytes(device, i)) continue;
-        return refuse(device, MRD_SETTING_INVALID, "sectors: too few for the attempts of a function");
+        return refuse(device, MRD_SETTING_INVALID, MRD_WHY("sectors: too few for the attempts of a function"));
     }
     result = mrd_ring_find(device, &newest);
     if (result < 0) return result;

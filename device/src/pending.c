@@ -16,7 +16,7 @@ static void enter_sector(hop *to, uint32_t serial, uint32_t at) {
     to->serial = serial;
     to->at = at;
     to->limit = device->head + (device->used > 0);
-    if (serial != device->serial) to->limit = mrd_is_valid(device, mrd_sector_at(device, serial)) ? device->verified_end : 0;
+    if (serial != device->serial) to->limit = mrd_verified_end(device, serial);
 }
 
 static bool enter_next_sector(hop *to) {

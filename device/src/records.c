@@ -4,8 +4,10 @@ int64_t mrd_append(mrd *device, const char *log, const void *data, size_t size, 
     int at = mrd_find_log(device, log);
     if (at < 0) return MRD_LOG_NOT_FOUND;
     if (size > mrd_record_max(device, (unsigned)at)) return MRD_RECORD_TOO_LONG;
-    return mrd_stage_append(device, (unsigned)at, data, (uint32_t)size, cause ? MRD_CAUSE_ID : MRD_CAUSE_OUTSIDE,
-                            cause ? cause->id : NULL);
+    int result = mrd_reserve(device, MRD_APPEND_BYTES + (cause ? 16u : 0) + (uint32_t)size, mrd_needed(device, at));
+    if (result < 0) return result;
+    mrd_put_append(device, (unsigned)at, data, (uint32_t)size, cause ? MRD_CAUSE_ID : MRD_CAUSE_OUTSIDE, cause ? cause->id : NULL);
+    return (int64_t)device->log[at].seqno;
 }
 
 int mrd_sync(mrd *device) { return mrd_flush(device); }
@@ -28,21 +30,6 @@ static bool leave_sector(mrd *device, const char *log, uint32_t *at, uint64_t *s
 /* Near records are found by their distances; for others, and behind damage, catalogs are read first. */
 enum { NEAR = 32 };
 
-/* The distance to the record before, from the first bytes of an APPEND; false if it is something else. */
-static bool read_back(mrd *device, uint32_t at, uint64_t *back) {
-    uint8_t bytes[1 + 3 + 5];
-    uint32_t size = device->port->sector_bytes, left = size - at % size;
-    memset(bytes, 0xFF, sizeof bytes);
-    if (mrd_read(device, at, bytes, left < sizeof bytes ? left : sizeof bytes) < 0) return false;
-    unsigned i = 1, shift = 0;
-    while (i < 4 && bytes[i] >= 0x80) i++;
-    for (*back = 0, i++; i < sizeof bytes; i++, shift += 7) {
-        *back |= (uint64_t)(bytes[i] & 0x7F) << shift;
-        if (bytes[i] < 0x80) return bytes[0] >> 5 == MRD_APPEND;
-    }
-    return false;
-}
-
 static int find_record(mrd *device, unsigned log, uint64_t wanted, uint32_t *at) {
     const char *name = device->logs[log].name;
     uint64_t seqno = device->log[log].seqno;
@@ -63,18 +50,12 @@ static int find_record(mrd *device, unsigned log, uint64_t wanted, uint32_t *at)
             }
         }
         if (!valid) return MRD_RECORD_DAMAGED;
-        uint64_t back;
-        if (!read_back(device, *at, &back)) {
-            bool carried = mrd_record_at(device, *at, &place) && place.is_carried;
-            return carried ? MRD_BELOW_HISTORY : MRD_RECORD_DAMAGED;
-        }
-        if (back > 0) {
-            if (back > *at % device->port->sector_bytes) return MRD_RECORD_DAMAGED;
-            *at -= (uint32_t)back;
-            seqno--;
-        } else if (!leave_sector(device, name, at, &seqno)) {
-            return MRD_RECORD_DAMAGED;
-        }
+        /* What stands before a valid record in its sector is valid. */
+        seqno -= mrd_go_back(device, at, seqno - wanted);
+        if (seqno == wanted) break;
+        if (!mrd_record_at(device, *at, &place)) return MRD_RECORD_DAMAGED;
+        if (place.is_carried) return MRD_BELOW_HISTORY;
+        if (place.back > 0 || !leave_sector(device, name, at, &seqno)) return MRD_RECORD_DAMAGED;
     }
     if (*at == MRD_NONE || seqno != wanted) return MRD_BELOW_HISTORY;
     return 0;
@@ -94,7 +75,8 @@ int64_t mrd_get_at(mrd *device, unsigned log, uint64_t seqno, void *buffer, size
     if (seqno > newest) return MRD_ABOVE_TAIL;
     if (newest - seqno >= device->logs[log].history) return MRD_BELOW_HISTORY;
     int result = find_record(device, log, seqno, &at);
-    if (result == 0 && (!mrd_is_valid(device, at) || !mrd_record_at(device, at, &place))) result = MRD_RECORD_DAMAGED;
+    bool found = result == 0 && mrd_is_valid(device, at) && (mrd_append_at(device, at, &place) || mrd_record_at(device, at, &place));
+    if (result == 0 && !found) result = MRD_RECORD_DAMAGED;
     /* Power may have been lost while the oldest sector was erased. */
     if (result == MRD_RECORD_DAMAGED && mrd_serial_of(device, at) == device->oldest) result = MRD_BELOW_HISTORY;
     if (result < 0) return result;

@@ -25,9 +25,10 @@ uint32_t mrd_serial_of(const mrd *device, uint32_t at) {
 
 uint32_t mrd_back(const mrd *device, uint32_t serial, uint64_t back) {
     uint32_t size = device->port->sector_bytes;
-    uint64_t sectors_back = (back + size - 1) / size;
+    if (back > (uint64_t)1 << 31) return MRD_NONE;
+    uint32_t sectors_back = ((uint32_t)back + size - 1) / size;
     if (back == 0 || serial < device->oldest || sectors_back > serial - device->oldest) return MRD_NONE;
-    return mrd_sector_at(device, serial - (uint32_t)sectors_back) + (uint32_t)(sectors_back * size - back);
+    return mrd_sector_at(device, serial - sectors_back) + (sectors_back * size - (uint32_t)back);
 }
 
 uint64_t mrd_distance(const mrd *device, uint32_t serial, uint32_t at) {
@@ -76,9 +77,9 @@ bool mrd_is_blank(mrd *device, uint32_t at, uint32_t end) {
     uint8_t bytes[MRD_WINDOW];
     while (at < end) {
         uint32_t size = end - at < sizeof bytes ? end - at : sizeof bytes;
-        if (mrd_read(device, at, bytes, size) < 0) return false;
+        const uint8_t *seen = mrd_view(device, at, size, bytes);
         for (uint32_t i = 0; i < size; i++) {
-            if (bytes[i] != 0xFF) return false;
+            if (!seen || seen[i] != 0xFF) return false;
         }
         at += size;
     }
@@ -102,15 +103,15 @@ static uint32_t first_valid(mrd *device, uint32_t from, uint32_t end, mrd_header
 
 static int check_header(mrd *device, const mrd_header *header) {
     if (header->format != MRD_FORMAT) {
-        device->why = "the flash has a journal of another format";
+        device->why = MRD_WHY("the flash has a journal of another format");
         return MRD_FORMAT_UNKNOWN;
     }
     if (header->shape != mrd_shape(device) || header->sectors != device->port->sectors) {
-        device->why = "the flash has a journal of another geometry";
+        device->why = MRD_WHY("the flash has a journal of another geometry");
         return MRD_OTHER_NAMESPACE;
     }
     if (header->namespace_id != device->port->namespace_id) {
-        device->why = "the flash has another namespace";
+        device->why = MRD_WHY("the flash has another namespace");
         return MRD_OTHER_NAMESPACE;
     }
     return 1;
@@ -123,7 +124,7 @@ int mrd_ring_find(mrd *device, mrd_header *newest) {
     uint32_t low = first_valid(device, 0, sectors, newest), high = sectors;
     if (low == sectors) {
         if (is_unused(device)) return 0;
-        device->why = "the flash has something else";
+        device->why = MRD_WHY("the flash has something else");
         return MRD_NOT_A_NAMESPACE;
     }
     uint32_t lap = newest->serial - low;
@@ -142,7 +143,7 @@ int mrd_ring_find(mrd *device, mrd_header *newest) {
     }
     fits = check_header(device, newest);
     if (fits > 0 && newest->serial % sectors != low) {
-        device->why = "the flash has sectors of another area";
+        device->why = MRD_WHY("the flash has sectors of another area");
         return MRD_OTHER_NAMESPACE;
     }
     return fits;

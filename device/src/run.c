@@ -19,16 +19,35 @@ typedef struct mrd_run {
     uint32_t epoch, staged_at, staged;
     int error;
     uint8_t function, attempt, appends, rows;
+    volatile bool inside, late; /* see mrd_may_end */
     mrd_row row[MRD_ROWS_MAX];
 } mrd_run;
 
-enum { RETAINED = 0x4D520000, FUNCTION_FAILED = 3109, BACKOFF_MS = 1000, FULL_MAX = 8 };
+enum { RETAINED = 0x4D, SEQNO_BITS = 15, FUNCTION_FAILED = 3109, BACKOFF_MS = 1000, FULL_MAX = 8, TIMEOUT_MS = 1000 };
 
 /* ---- what a function calls ---- */
 
 static int refuse(int error) {
     if (running && running->error == 0) running->error = error;
     return error;
+}
+
+bool mrd_may_end(void) {
+    if (!running) return false;
+    running->late = true;
+    return !running->inside;
+}
+
+/* Each call that changes or reads the journal begins and ends with these. */
+static bool enter(void) {
+    if (running) running->inside = true;
+    return running != NULL;
+}
+
+static int64_t leave(int64_t result) {
+    running->inside = false;
+    while (running->late) continue; /* the next interrupt of the port ends the function */
+    return result;
 }
 
 static int stage(mrd_run *run, unsigned log, const void *data, uint32_t size) {
@@ -75,8 +94,7 @@ static void note_read(mrd_run *run, unsigned log, uint64_t seqno, uint32_t count
     row->count = (uint32_t)(end - row->first);
 }
 
-int mr_append(const char *log, const void *data, size_t size) {
-    if (!running) return MR_CALL_INVALID;
+static int append(const char *log, const void *data, size_t size) {
     int at = mrd_find_log(running->device, log);
     if (at < 0) return refuse(MR_LOG_NOT_FOUND);
     if (size > mrd_record_max(running->device, (unsigned)at)) return refuse(MR_RECORD_TOO_LONG);
@@ -84,10 +102,13 @@ int mr_append(const char *log, const void *data, size_t size) {
     return result < 0 ? refuse(result) : 0;
 }
 
+int mr_append(const char *log, const void *data, size_t size) {
+    return enter() ? (int)leave(append(log, data, size)) : MR_CALL_INVALID;
+}
+
 int64_t mr_publish(const char *log, const void *data, size_t size) { return mr_append(log, data, size); }
 
-int64_t mr_get(const char *log, uint64_t seqno, void *buffer, size_t capacity) {
-    if (!running) return MR_CALL_INVALID;
+static int64_t get(const char *log, uint64_t seqno, void *buffer, size_t capacity) {
     int at = mrd_find_log(running->device, log);
     if (at < 0) return MR_LOG_NOT_FOUND;
     int64_t result = mrd_get_at(running->device, (unsigned)at, seqno, buffer, capacity);
@@ -95,12 +116,17 @@ int64_t mr_get(const char *log, uint64_t seqno, void *buffer, size_t capacity) {
     return result;
 }
 
-int64_t mr_latest(const char *log) {
-    if (!running) return MR_CALL_INVALID;
+int64_t mr_get(const char *log, uint64_t seqno, void *buffer, size_t capacity) {
+    return enter() ? leave(get(log, seqno, buffer, capacity)) : MR_CALL_INVALID;
+}
+
+static int64_t latest(const char *log) {
     int64_t result = mrd_latest(running->device, log);
     if (result >= 0) note_read(running, (unsigned)mrd_find_log(running->device, log), (uint64_t)result, 0);
     return result;
 }
+
+int64_t mr_latest(const char *log) { return enter() ? leave(latest(log)) : MR_CALL_INVALID; }
 
 int64_t mr_now_ns(void) { return running ? (int64_t)(running->start * 1000000) : MR_CALL_INVALID; }
 
@@ -225,62 +251,96 @@ static int begin_attempt(mrd *device, mrd_function_state_ *state, uint8_t functi
     return mrd_flush(device);
 }
 
-static uint32_t retained_word(unsigned function, unsigned attempt) { return RETAINED | attempt << 5 | function; }
+static uint8_t attempts_of(const mrd_function *function) { return function->attempts ? function->attempts : 3; }
+
+static uint64_t oldest_pending(const mrd *device, const mrd_function_state_ *state) {
+    return device->log[state->on].seqno - state->pending + 1;
+}
+
+static uint32_t retained_word(unsigned function, unsigned attempt, uint64_t seqno) {
+    return (uint32_t)RETAINED << 24 | (uint32_t)(seqno & ((1 << SEQNO_BITS) - 1)) << 9 | attempt << 5 | function;
+}
 
 static void retain(const mrd *device, uint32_t value) {
     if (device->port->retained) *device->port->retained = value;
 }
 
+/* The record whose run reset the board may not be the oldest pending one: the ends of the runs before it were lost if they were
+ * not flushed. Then nothing is counted, but from now on each end is flushed before the next run, so the next reset tells more. */
 void mrd_count_interrupted(mrd *device) {
     const mrd_port *port = device->port;
     bool reset_itself = port->reset_reason == MRD_RESET_WATCHDOG || port->reset_reason == MRD_RESET_SOFTWARE;
     uint32_t value = port->retained ? *port->retained : 0;
     retain(device, 0);
+    device->careful = port->retained ? value >> 24 == RETAINED : reset_itself;
     for (unsigned i = 0; i < device->function_count; i++) {
         mrd_function_state_ *state = &device->function[i];
-        bool ran = value == retained_word(i, state->attempt + 1u);
-        if (!port->retained) ran = reset_itself && state->fired > state->attempt;
+        bool ran = value == retained_word(i, state->attempt + 1u, oldest_pending(device, state));
+        /* Without the word, a first attempt may be blamed for another one: it gets a second one, with a FIRED. */
+        bool first = state->attempt == 0 && attempts_of(&device->functions[i]) > 1;
+        if (!port->retained) ran = reset_itself && (first || state->fired > state->attempt);
         if (state->pending > 0 && ran) state->attempt++;
     }
 }
 
+typedef struct {
+    const mrd_function *function;
+    mr_record record;
+    int status;
+} handling;
+
+static void handle_record(void *argument) {
+    handling *one = (handling *)argument;
+    one->status = one->function->run(&one->record);
+}
+
 static unsigned call(mrd_run *run, const mrd_entry *entry, uint8_t *data) {
     mrd *device = run->device;
-    const mrd_function *function = &device->functions[run->function];
-    mr_record record;
+    const mrd_port *port = device->port;
+    handling one;
+    int ended = 0;
     if (entry->body_size > MRD_RUN_RECORD_MAX) return MR_STATUS_RECORD_TOO_LONG;
     if (mrd_read(device, entry->body, data, entry->body_size) < 0) return -MRD_READ_FAILED;
-    record.log = function->on;
-    record.seqno = run->seqno;
-    record.data = data;
-    record.size = entry->body_size;
-    record.attempt = run->attempt;
+    one.function = &device->functions[run->function];
+    one.record.log = one.function->on;
+    one.record.seqno = run->seqno;
+    one.record.data = data;
+    one.record.size = entry->body_size;
+    one.record.attempt = run->attempt;
+    one.status = 0;
+    uint32_t limit_ms = one.function->timeout_ms ? one.function->timeout_ms : TIMEOUT_MS;
     running = run;
-    retain(device, retained_word(run->function, run->attempt));
-    int status = function->run(&record);
+    retain(device, retained_word(run->function, run->attempt, run->seqno));
+    if (port->run_on) ended = port->run_on(port->context, handle_record, &one, limit_ms);
+    else handle_record(&one);
     retain(device, 0);
     running = NULL;
+    if (ended != 0) return (unsigned)ended;
     if (run->error < 0) return (unsigned)-run->error;
-    return status == 0 ? 0 : FUNCTION_FAILED;
+    return one.status == 0 ? 0 : FUNCTION_FAILED;
 }
 
 /* One attempt of the oldest pending run. */
 static int run_one(mrd *device, uint8_t function) {
     uint8_t data[MRD_RUN_RECORD_MAX];
     mrd_function_state_ *state = &device->function[function];
-    uint8_t attempts = device->functions[function].attempts ? device->functions[function].attempts : 3;
+    uint8_t attempts = attempts_of(&device->functions[function]);
     unsigned code = FUNCTION_FAILED;
     mrd_entry entry;
     mrd_run run;
-    memset(&run, 0, sizeof run);
+    run.staged = 0;
+    run.error = 0;
+    run.appends = run.rows = 0;
+    run.inside = run.late = false;
     if (!mrd_find_pending(device, state, &entry, &run.sequence, &run.epoch)) return 0;
     run.device = device;
     run.function = function;
-    run.seqno = device->log[state->on].seqno - state->pending + 1;
+    run.seqno = oldest_pending(device, state);
     /* The last attempt reset the device: the run is given up without another one. */
     bool crashed = state->attempt >= attempts;
     run.attempt = crashed ? state->attempt : (uint8_t)(state->attempt + 1);
-    int result = crashed ? 0 : begin_attempt(device, state, function);
+    int result = device->careful ? mrd_flush(device) : 0;
+    if (result == 0 && !crashed) result = begin_attempt(device, state, function);
     if (result < 0 && result != MRD_FULL) return result;
     run.start = mrd_clock(device);
     run.staged_at = mrd_align(device->used, device->grain);
@@ -324,12 +384,20 @@ static int run_next(mrd *device) {
     return 0;
 }
 
+static bool is_pending(const mrd *device) {
+    for (unsigned i = 0; i < device->function_count; i++) {
+        if (device->function[i].pending > 0) return true;
+    }
+    return false;
+}
+
 int64_t mrd_step(mrd *device) {
     uint32_t wait = MRD_IDLE_MS;
     mrd_now(device);
     if (device->failed) return MRD_FLUSH_FAILED;
     int result = run_next(device);
     if (result < 0 && result != MRD_FULL) return result;
+    if (device->careful) device->careful = is_pending(device);
     if (device->used > 0) {
         uint32_t waited = device->uptime_ms - device->staged_ms;
         wait = waited < device->write_back_ms ? device->write_back_ms - waited : 0;

@@ -2,15 +2,80 @@
 
 /* Reads the flash, or, where the burst that is staged will be, that burst. */
 int mrd_read(mrd *device, uint32_t at, void *bytes, uint32_t size) {
-    uint32_t staged = mrd_staged_at(device);
-    if (device->used > 0 && at >= staged && at - staged < device->used) {
-        uint32_t offset = at - staged;
+    const mrd_port *port = device->port;
+    uint32_t offset = at - mrd_staged_at(device);
+    if (offset < device->used) {
         uint32_t there = size < device->used - offset ? size : device->used - offset;
         memcpy(bytes, device->burst + offset, there);
-        memset((uint8_t *)bytes + there, 0xFF, size - there);
+        if (there < size) memset((uint8_t *)bytes + there, 0xFF, size - there);
         return 0;
     }
-    return device->port->read(device->port->context, at, bytes, size) == 0 ? 0 : MRD_READ_FAILED;
+    if (port->mapped) {
+        memcpy(bytes, port->mapped + at, size);
+        return 0;
+    }
+    return port->read(port->context, at, bytes, size) == 0 ? 0 : MRD_READ_FAILED;
+}
+
+const uint8_t *mrd_view(mrd *device, uint32_t at, uint32_t size, uint8_t *buffer) {
+    uint32_t offset = at - mrd_staged_at(device);
+    bool staged = offset < device->used;
+    if (staged && device->used - offset >= size) return device->burst + offset;
+    if (!staged && device->port->mapped) return device->port->mapped + at;
+    return mrd_read(device, at, buffer, size) < 0 ? NULL : buffer;
+}
+
+/* A LEB128 of at most 5 bytes. */
+static uint32_t take_v32(const uint8_t **from) {
+    const uint8_t *at = *from;
+    uint32_t byte = *at++, value = byte & 0x7F;
+    for (unsigned shift = 7; byte >= 0x80 && shift <= 28; shift += 7) {
+        byte = *at++;
+        value |= (byte & 0x7F) << shift;
+    }
+    *from = at;
+    return value;
+}
+
+enum { HEAD_BYTES = 1 + 5 + 5 + 1 };
+
+/* The first bytes of an entry; behind the end of the sector, zeros. */
+static const uint8_t *head_of(mrd *device, uint32_t at, uint8_t bytes[HEAD_BYTES]) {
+    uint32_t size = device->port->sector_bytes, left = size - (at & (size - 1));
+    if (left >= HEAD_BYTES) return mrd_view(device, at, HEAD_BYTES, bytes);
+    memset(bytes, 0, HEAD_BYTES);
+    return mrd_read(device, at, bytes, left) < 0 ? NULL : bytes;
+}
+
+/* Without a reader: each read of a record passes here. */
+bool mrd_append_at(mrd *device, uint32_t at, mrd_record_place *place) {
+    uint8_t bytes[HEAD_BYTES];
+    uint32_t size = device->port->sector_bytes, staged = mrd_staged_at(device);
+    uint32_t end = at - staged < device->used ? staged + device->used : (at & ~(size - 1)) + size;
+    const uint8_t *from = head_of(device, at, bytes);
+    if (!from || *from >> 5 != MRD_APPEND) return false;
+    const uint8_t *next = from + 1;
+    place->size = take_v32(&next);
+    place->back = take_v32(&next);
+    place->is_carried = false;
+    place->body = at + (uint32_t)(next + 1 - from) + (*next == MRD_CAUSE_ID ? 16 : 0);
+    return place->body <= end && place->size <= end - place->body;
+}
+
+uint32_t mrd_go_back(mrd *device, uint32_t *at, uint64_t count) {
+    uint8_t bytes[HEAD_BYTES];
+    uint32_t gone = 0, mask = device->port->sector_bytes - 1;
+    while (gone < count) {
+        const uint8_t *from = head_of(device, *at, bytes);
+        if (!from || *from >> 5 != MRD_APPEND) break;
+        for (unsigned i = 0; i < 5 && *++from >= 0x80;) i++;
+        uint32_t back = *++from;
+        if (back >= 0x80) back = take_v32(&from);
+        if (back == 0 || back > (*at & mask)) break;
+        *at -= back;
+        gone++;
+    }
+    return gone;
 }
 
 void mrd_reader_begin(mrd_reader *reader, mrd *device, uint32_t at, uint32_t end) {
@@ -29,14 +94,15 @@ uint8_t mrd_take(mrd_reader *reader) {
     if (reader->at < reader->window_at || reader->at >= reader->window_end) {
         uint32_t size = reader->end - reader->at;
         if (size > MRD_WINDOW) size = MRD_WINDOW;
-        if (mrd_read(reader->device, reader->at, reader->window, size) < 0) {
+        reader->seen = mrd_view(reader->device, reader->at, size, reader->window);
+        if (!reader->seen) {
             reader->failed = true;
             return 0;
         }
         reader->window_at = reader->at;
         reader->window_end = reader->at + size;
     }
-    return reader->window[reader->at++ - reader->window_at];
+    return reader->seen[reader->at++ - reader->window_at];
 }
 
 uint64_t mrd_take_v(mrd_reader *reader) {
@@ -106,8 +172,10 @@ static void read_sized(mrd_reader *reader, mrd_entry *entry) {
 
 bool mrd_next_entry(mrd_reader *reader, mrd_entry *entry) {
     if (reader->at >= reader->end || reader->failed) return false;
-    memset(entry, 0, sizeof *entry);
     entry->at = reader->at;
+    entry->body = entry->body_size = 0;
+    entry->attempt = 0;
+    entry->reads = false;
     uint8_t first = mrd_take(reader);
     entry->kind = first >> 5;
     entry->id = first & 31;
@@ -149,10 +217,11 @@ bool mrd_take_burst(mrd_walk *walk) {
     crc = mrd_crc(crc, head, 2);
     for (uint32_t done = 0; done < length; done += MRD_WINDOW) {
         uint32_t size = length - done < MRD_WINDOW ? length - done : MRD_WINDOW;
-        if (mrd_read(walk->device, at + MRD_BURST_HEAD + done, bytes, size) < 0) return false;
-        crc = mrd_crc(crc, bytes, size);
+        const uint8_t *body = mrd_view(walk->device, at + MRD_BURST_HEAD + done, size, bytes);
+        if (!body) return false;
+        crc = mrd_crc(crc, body, size);
     }
-    if (crc != mrd_load(head + 2, 4)) return false;
+    if (crc != mrd_load4(head + 2)) return false;
     walk->crc = crc;
     walk->body = at + MRD_BURST_HEAD;
     walk->end = walk->body + length;
@@ -175,18 +244,24 @@ bool mrd_next_burst(mrd_walk *walk) {
     return false;
 }
 
-bool mrd_is_valid(mrd *device, uint32_t at) {
-    uint32_t serial = mrd_serial_of(device, at);
-    if (serial == device->serial) return true;
-    if (serial != device->verified) {
-        mrd_header header;
-        mrd_walk walk;
-        device->verified = serial;
-        device->verified_end = 0;
-        if (mrd_header_of(device, serial, &header)) {
-            mrd_walk_begin(&walk, device, &header);
-            while (mrd_next_burst(&walk)) device->verified_end = walk.done;
-        }
+uint32_t mrd_verified_end(mrd *device, uint32_t serial) {
+    mrd_header header;
+    mrd_walk walk;
+    unsigned slot;
+    for (slot = 0; slot < MRD_VERIFIED; slot++) {
+        if (device->verified[slot] == serial) return device->verified_end[slot];
     }
-    return at % device->port->sector_bytes < device->verified_end;
+    slot = device->next_verified++ % MRD_VERIFIED;
+    device->verified[slot] = serial;
+    device->verified_end[slot] = 0;
+    if (mrd_header_of(device, serial, &header)) {
+        mrd_walk_begin(&walk, device, &header);
+        while (mrd_next_burst(&walk)) device->verified_end[slot] = walk.done;
+    }
+    return device->verified_end[slot];
+}
+
+bool mrd_is_valid_in(mrd *device, uint32_t at) {
+    uint32_t serial = mrd_serial_of(device, at);
+    return serial == device->serial || (at & (device->port->sector_bytes - 1)) < mrd_verified_end(device, serial);
 }

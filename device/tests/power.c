@@ -187,6 +187,7 @@ static void set_up(world *w, uint64_t seed, bool tracing) {
     w->tracing = tracing;
     CHECK(mrd_flash_open(&w->flash, NULL, sector == 1024 ? 8 : 4 + pick(w, 3), sector, unit, torn, 0x4B17C4E20001) == 0);
     w->flash.virtual_time = true;
+    if (seed % 2 == 0) w->flash.port.mapped = w->flash.bytes;
     w->flash.ms = (uint32_t)mrd_flash_random(&w->random);
     trace_begin(w->tracing, &w->flash, seed);
     start(w);

@@ -19,6 +19,11 @@ static int reopen(unsigned count) {
     return mrd_open(&device, &flash.port, logs, count, NULL, 0, memory, 8 * MRD_WORDS(count, 0, 512));
 }
 
+static void a_thousandth_is_exact(void) {
+    static const uint64_t values[] = {0, 999, 1000, 65535999, 4294967296000, 1700000000000123, UINT64_MAX};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) CHECK(mrd_thousandth(values[i]) == values[i] / 1000);
+}
+
 static void records_are_read_as_they_were_appended(void) {
     char buffer[8];
     blank(4, 4096);
@@ -252,6 +257,7 @@ static void a_file_keeps_the_flash(void) {
 }
 
 int main(void) {
+    a_thousandth_is_exact();
     records_are_read_as_they_were_appended();
     a_flush_waits_for_others();
     the_clock_goes_on_after_a_restart();

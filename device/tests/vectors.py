@@ -28,13 +28,13 @@ def image(image: dict) -> None:
     flash = image["flash"]
     logs = ", ".join(f"{{{json.dumps(log['name'])}, {log['history']}, {int(log.get('keep', False))}}}" for log in image["logs"])
     functions = ", ".join(f"{{{json.dumps(function['name'])}, {function['does']}, {json.dumps(function['on'])}, "
-                          f"{function.get('attempts', 0)}, {json.dumps(function['dead_letter']) if 'dead_letter' in function else 'NULL'}}}"
+                          f"{function.get('attempts', 0)}, {json.dumps(function['dead_letter']) if 'dead_letter' in function else 'NULL'}, 0}}"
                           for function in image.get("functions", []))
     calls = ",\n     ".join(call(one) for one in image["calls"])
     spans = ",\n     ".join(f"{{{span['at']}, {len(span['hex']) // 2}, (const uint8_t[]){array(span['hex'])}}}" for span in image["bytes"])
     print(f"    {{{json.dumps(image['name'])}, {flash['sectors']}, {flash['sector_bytes']}, {flash['unit']}, {flash['torn_bytes']},")
     print(f"     {len(image['logs'])}, (const mrd_log[]){{{logs}}},")
-    print(f"     {len(image.get('functions', []))}, (const mrd_function[]){{{functions or '{NULL, NULL, NULL, 0, NULL}'}}},")
+    print(f"     {len(image.get('functions', []))}, (const mrd_function[]){{{functions or '{NULL, NULL, NULL, 0, NULL, 0}'}}},")
     print(f"     {len(image['calls'])}, (const call[]){{\n     {calls}}},")
     print(f"     {len(image['bytes'])}, (const span[]){{\n     {spans or '{0, 0, NULL}'}}}}},")
 

@@ -1,4 +1,5 @@
 #include "millrace_uplink.h"
+#include "serve.h"
 #include "../src/internal.h"
 
 enum { DOWN, OPENING, GREETING, ATTACHING, SENDING };
@@ -40,11 +41,12 @@ static bool push(mrd_uplink *uplink) {
     return true;
 }
 
-/* Frames follow answers, so the buffer is free. */
-static void say(mrd_uplink *uplink, uint8_t type, const void *message, bool first) {
+static bool is_sent(const mrd_uplink *uplink) { return uplink->out_at == uplink->out_end; }
+
+static void write_frame(mrd_uplink *uplink, uint8_t type, uint64_t request, const void *message, bool first) {
     mrw_heading heading = {0, 0, {{0}}};
     mrw_writer to = {uplink->out + MRW_RECORD_HEAD, OUT_CAPACITY, 0, false, NULL, NULL};
-    heading.request = ++uplink->request;
+    heading.request = request;
     heading.hlc = (mrd_clock(uplink->device) * 1000) << 12;
     uplink->out_at = MRW_RECORD_HEAD;
     if (first && !uplink->token) mrw_write_raw(&to, MRW_PREFACE, 4);
@@ -59,6 +61,15 @@ static void say(mrd_uplink *uplink, uint8_t type, const void *message, bool firs
     }
     uplink->since = now_of(uplink);
     push(uplink);
+}
+
+void mrd_uplink_say(mrd_uplink *uplink, uint8_t type, uint64_t request, const void *message) {
+    write_frame(uplink, type, request, message, false);
+}
+
+/* Sends a request of the device. */
+static void say(mrd_uplink *uplink, uint8_t type, const void *message, bool first) {
+    write_frame(uplink, type, ++uplink->request, message, first);
 }
 
 static mrw_bytes text_of(const char *text) {
@@ -85,7 +96,8 @@ static void connect(mrd_uplink *uplink) {
     }
     uplink->state = OPENING;
     uplink->in_sealed = uplink->in_plain = uplink->out_at = uplink->out_end = 0;
-    uplink->request = 0;
+    uplink->request = uplink->link = 0;
+    if (uplink->guard) uplink->guard->size = 0;
     if (!uplink->token) {
         greet(uplink);
         return;
@@ -195,7 +207,7 @@ static void send_piece(mrd_uplink *uplink) {
 static void attach(mrd_uplink *uplink, uint64_t hlc) {
     mrd *device = uplink->device;
     mrw_attach message;
-    uint64_t ms = (hlc >> 12) / 1000;
+    uint64_t ms = mrd_thousandth(hlc >> 12);
     if (ms > mrd_clock(device) + CLOCK_SLACK_MS) mrd_set_clock(device, ms);
     /* So that the clock's correction, and the start, are in flash before the host relies on them. */
     if (mrd_sync(device) < 0) {
@@ -242,15 +254,13 @@ static void take(mrd_uplink *uplink, const mrw_frame *frame) {
     mrw_welcome welcome;
     mrw_attached attached;
     mrw_entered answer;
-    static const mrw_empty nothing = {0};
     int result = 0;
     if (frame->type == MRW_FAILURE) {
         refused(uplink, frame);
         return;
     }
-    if (frame->type == MRW_PING) {
-        /* It does not come while an answer is due in this version; an answer would overwrite what is being sent. */
-        if (uplink->out_at == uplink->out_end) say(uplink, MRW_PONG, &nothing, false);
+    if (mrd_is_request(frame->type)) {
+        mrd_uplink_serve(uplink, frame);
         return;
     }
     if (uplink->state == GREETING) {
@@ -278,11 +288,11 @@ static void take(mrd_uplink *uplink, const mrw_frame *frame) {
     if (result < 0) hang_up(uplink, result, 0);
 }
 
-/* Handles the frames that are complete. */
+/* Handles the frames that are complete, as long as what they lead to can be sent. */
 static void read_frames(mrd_uplink *uplink) {
     size_t begin = 0, used;
     mrw_frame frame;
-    while (uplink->state > OPENING) {
+    while (uplink->state > OPENING && is_sent(uplink)) {
         int result = mrw_split(uplink->in + begin, uplink->in_plain - begin, sizeof uplink->in - TAKES - 64, &frame, &used);
         if (result < 0) hang_up(uplink, result, 0);
         if (result <= 0) break;
@@ -328,6 +338,7 @@ static void open_records(mrd_uplink *uplink) {
 /* Receives once; whether something came. */
 static bool pull(mrd_uplink *uplink) {
     size_t room = sizeof uplink->in - uplink->in_sealed;
+    if (!is_sent(uplink)) return false;
     if (room == 0) {
         hang_up(uplink, MRW_FRAME_TOO_LONG, 0);
         return false;
@@ -356,16 +367,30 @@ void mrd_uplink_begin(mrd_uplink *uplink, mrd *device, const mrd_line *line, con
     uplink->since = now_of(uplink);
 }
 
+void mrd_uplink_guard(mrd_uplink *uplink, mrd_guard *guard) {
+    uplink->guard = guard;
+    guard->size = 0;
+}
+
+void mrd_uplink_end(mrd_uplink *uplink) {
+    if (uplink->state == DOWN) return;
+    hang_up(uplink, uplink->error, 0);
+    uplink->tries = 0;
+    uplink->wait_ms = 0;
+}
+
 uint32_t mrd_uplink_step(mrd_uplink *uplink) {
     uint32_t waited = now_of(uplink) - uplink->since;
     if (uplink->state == DOWN) {
-        if (waited < uplink->wait_ms) return uplink->wait_ms - waited;
+        const mrd_line *line = uplink->line;
+        if (waited < uplink->wait_ms && !(line->called && line->called(line->context))) return uplink->wait_ms - waited;
         connect(uplink);
     }
     if (uplink->state != DOWN && push(uplink)) {
-        while (pull(uplink)) continue;
+        if (uplink->state > OPENING) read_frames(uplink);
+        while (uplink->state != DOWN && pull(uplink)) continue;
     }
-    if (uplink->state == SENDING && uplink->piece == 0) {
+    if (uplink->state == SENDING && uplink->piece == 0 && is_sent(uplink)) {
         send_piece(uplink);
         if (uplink->state == SENDING && uplink->idle) return MRD_IDLE_MS;
     }

@@ -97,16 +97,17 @@ class Host:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def start(self, listen: str = "127.0.0.1:0") -> None:
-        command = [str(self.binary), "serve", "--listen", listen]
+    def start(self, listen: str = "127.0.0.1:0", *more: str) -> None:
+        command = [str(self.binary), "serve", "--listen", listen, *more]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE")}
         self.process = subprocess.Popen(command, cwd=self.place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert self.process.stdout is not None
         said = ""
         for line in self.process.stdout:
             said += line
-            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
-                self.url = found[0]
+            # One that listens beyond loopback speaks TLS to others, and is reached in clear from here.
+            if found := re.search(r"https?://(?:127\.0\.0\.1|0\.0\.0\.0):(\d+)", line):
+                self.url = f"http://127.0.0.1:{found[1]}"
                 self.ns = f"{self.url}/v1/namespaces/farm"
                 return
         raise AssertionError(f"the host did not say where it listens:\n{said}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -65,6 +66,21 @@ def test_from_a_correction_to_its_rollback(own_host: Host, opens: Opens) -> None
         assert own_host.get("logs/alerts/records")["records"] == []
         back.click()
         expect(page.locator("main")).to_contain_text("rolls back repair")
+
+
+def test_a_repair_plots_the_field_that_it_changes(own_host: Host, opens: Opens) -> None:
+    requests.put(f"{own_host.ns}/logs/pairs", timeout=PATIENCE_S).raise_for_status()
+    for hour in [1, 2]:
+        own_host.append("pairs", {"hour": hour, "celsius": 20 + hour})
+    corrections = [{"seqno": hour, "data": json.dumps({"hour": hour, "celsius": 30 - hour})} for hour in [1, 2]]
+    opened = {"do": "open", "log": "pairs", "corrections": corrections}
+    answer = requests.post(f"{own_host.ns}/repairs", json=opened, timeout=PATIENCE_S)
+    answer.raise_for_status()
+    with opens(f"{own_host.url}/ui/farm/repairs/{answer.json()['repair']}") as page:
+        compared = page.locator("figure.compare")
+        expect(compared.locator("figcaption")).to_contain_text("celsius")
+        lines = [compared.locator(f"path.{name}").get_attribute("d") for name in ["was", "line"]]
+        assert lines[0] and lines[1] and lines[0] != lines[1]
 
 
 def test_an_append_and_a_log_that_is_followed(own_host: Host, opens: Opens) -> None:

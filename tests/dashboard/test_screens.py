@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ SCREENS = {
     "links": ("farm/links", "No link to another namespace"),
     "cluster": ("farm/cluster", "belongs to no cluster"),
     "objects": ("farm/objects", "There are no shared objects"),
+    "tasks": ("farm/tasks", "There is no pool of workers"),
     "capabilities": ("farm/capabilities", "Issue a capability"),
 }
 
@@ -55,7 +57,7 @@ def test_a_phone_shows_it_without_scrolling_sideways(host: Host, opens: Opens, s
 
 
 # What changes something, waits, or has a placeholder is not run.
-UNRUN = re.compile(r"\b(append|create|add|up|init|serve|retry|run \d|apply|rollback)\b|[A-Z]{3}")
+UNRUN = re.compile(r"^python\b|\b(append|create|add|up|init|serve|retry|run \d|apply|rollback)\b|[A-Z]{3}")
 
 
 def test_the_commands_beside_the_screens_work(host: Host, opens: Opens) -> None:
@@ -70,7 +72,7 @@ def test_the_commands_beside_the_screens_work(host: Host, opens: Opens) -> None:
     ran = 0
     for command in sorted(commands):
         program, *words = shlex.split(command)
-        assert program == "millrace"
+        assert program in ("millrace", "python")
         if UNRUN.search(command):
             continue
         done = subprocess.run([host.binary, *words], cwd=host.place, capture_output=True, text=True, timeout=PATIENCE_S)
@@ -151,10 +153,13 @@ def test_a_plot_is_a_table_too(host: Host, opens: Opens) -> None:
 
 
 def test_a_plot_is_of_any_time_and_leads_to_its_records(own_host: Host, opens: Opens) -> None:
+    # A record for each second, however fast this machine appends them: each part of the plot has some.
+    timed = {"time": {"field": "/at", "unit": "s"}}
+    requests.put(f"{own_host.ns}/logs/attic", json=timed, timeout=PATIENCE_S).raise_for_status()
     for begin in range(0, 3000, 1000):
-        batch = [{"log": "raw/cellar", "data": number} for number in range(begin, begin + 1000)]
+        batch = [{"log": "attic", "data": {"at": 1_356_998_400 + n, "celsius": n % 40}} for n in range(begin, begin + 1000)]
         requests.post(f"{own_host.ns}/batch", json=batch, timeout=PATIENCE_S).raise_for_status()
-    with opens(f"{own_host.url}/ui/farm/logs/raw/cellar?field=/") as page:
+    with opens(f"{own_host.url}/ui/farm/logs/attic?field=/celsius") as page:
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
         over = page.locator(".u-over")
@@ -175,13 +180,35 @@ def test_a_plot_is_of_any_time_and_leads_to_its_records(own_host: Host, opens: O
         expect(page.locator(".plot-note")).to_contain_text("a bar for")
         assert len([url for url in asked if "/series?" in url or "/rate?" in url]) <= 4, asked
         # A jump to a time is one request, however long the log is.
-        time = own_host.get("logs/raw%2Fcellar/records?from=1200&count=1")["records"][0]["time"]
+        time = own_host.get("logs/attic/records?from=1200&count=1")["records"][0]["time"]
         before = len([url for url in asked if "/records?" in url])
         page.get_by_label("Go to").fill(time[:23] + "Z")
         page.get_by_label("Go to").press("Enter")
         expect(page.locator(".record-row.chosen")).to_be_visible()
         jumps = [url for url in asked if "/records?" in url][before:]
         assert len([url for url in jumps if "at=" in url]) == 1
+
+
+def test_a_plot_has_the_times_of_the_observations(own_host: Host, opens: Opens) -> None:
+    described = {"time": {"field": "/at", "unit": "s"}}
+    requests.put(f"{own_host.ns}/logs/late", json=described, timeout=PATIENCE_S).raise_for_status()
+    # Late, and the oldest last.
+    for at, celsius in [(1_356_998_400, 1), ("2013-01-01T03:00:00Z", 4), (1_357_005_600.5, 3), ("2013-01-01T02:00:00+01:00", 2)]:
+        own_host.append("late", {"at": at, "celsius": celsius})
+    for span in ["all", "near"]:
+        with opens(f"{own_host.url}/ui/farm/logs/late?field=/celsius&span={span}") as page:
+            expect(page.locator(".u-over")).to_be_visible()
+            expect(page.locator(".plot-note")).to_contain_text("by the time in the field at")
+            page.keyboard.press("t")
+            values = page.get_by_role("region", name="celsius as a table").locator("tbody tr")
+            expect(values).to_have_count(4)
+            assert [row.split("\t")[-1].strip() for row in values.all_inner_texts()] == ["1", "2", "3", "4"], span
+            assert "2013" in values.first.inner_text()
+    own_host.append("late", {"celsius": 9})
+    own_host.append("late", {"at": "noon", "celsius": 9})
+    for span in ["all", "near"]:
+        with opens(f"{own_host.url}/ui/farm/logs/late?field=/celsius&span={span}") as page:
+            expect(page.locator(".plot-note")).to_contain_text("2 without it, by their append")
 
 
 def test_the_map_counts_what_flows(own_host: Host, opens: Opens) -> None:
@@ -261,3 +288,74 @@ def test_links_and_a_cluster_are_shown_as_the_interface_tells_them(tmp_path: Pat
             expect(page.locator("main .state")).not_to_have_text("idle")
             assert page.evaluate("document.documentElement.scrollWidth") <= 390
             assert faults(page) == []
+
+
+# The longest names that there are: of a log, and of a function.
+LONG = "/".join(["x" * 60, "y" * 64, "z" * 64, "w" * 64])
+LONG_FUNCTION = "f" * 64
+
+
+@pytest.fixture(scope="module")
+def long_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A host whose names are as long as they may be."""
+    assert len(LONG) == 255
+    with Host.running(tmp_path_factory.mktemp("long"), "cluster", "init") as host:
+        host.run("log", "create", LONG)
+        deploy = ["function", "deploy", LONG_FUNCTION, "--runtime", "oneshot", "--code", "functions.sh", "--on", LONG, "--retries", "0"]
+        host.run(*deploy, "--", "./functions.sh", "watch")
+        host.run("topic", "create", LONG[:200])
+        host.run("relay", "add", LONG, f"mr://127.0.0.1:1/elsewhere/{LONG}")
+        host.append(requests.utils.quote(LONG, safe=""), {"celsius": 41})
+        host.append(requests.utils.quote(LONG, safe=""), {"celsius": 20})
+        host.idle()
+        yield host
+
+
+LONG_SCREENS = ["farm", "farm/map", "farm/logs", f"farm/logs/{LONG}?at=1", "farm/runs", "farm/failures", "farm/functions"]
+LONG_SCREENS += [f"farm/functions/{LONG_FUNCTION}", f"farm/trace/{LONG}@1", f"farm/repairs/new?log={LONG}&seqno=1", "farm/links"]
+LONG_SCREENS += ["farm/cluster", "farm/capabilities", "farm/tasks", "farm/objects", "RUN"]
+
+
+@pytest.mark.parametrize("phone", [True, False], ids=["phone", "laptop"])
+@pytest.mark.parametrize("address", LONG_SCREENS, ids=lambda address: re.sub(r"\W+|[xyzwf]{9,}", "-", address))
+def test_the_longest_names_fit_every_screen(long_host: Host, opens: Opens, address: str, phone: bool) -> None:
+    if address == "RUN":
+        address = f"farm/runs/{long_host.get('runs?limit=1')['runs'][0]['id']}"
+    with opens(f"{long_host.url}/ui/{address}", phone=phone) as page:
+        expect(page.locator("main h1").first).to_be_visible()
+        expect(page.locator("main .waiting")).to_have_count(0)
+        width = 390 if phone else 1280
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        # Nothing but what may scroll by itself is wider than the page.
+        wide = page.evaluate(
+            """width => [...document.querySelectorAll('main *')].filter(it => !it.closest('.table-box, .map, .scroller, pre, .cmd, .sr, .trace-name'))
+                .filter(it => it.getBoundingClientRect().right > width + 1).map(it => it.outerHTML.slice(0, 120))""",
+            width,
+        )
+        assert wide == []
+
+
+def test_a_million_records_are_jumped_over_in_one_request(own_host: Host, opens: Opens) -> None:
+    own_host.run("log", "create", "many", "--history", "1000000")
+    (own_host.place / "numbers.csv").write_text("number\n" + "".join(f"{number}\n" for number in range(1, 1_000_001)))
+    own_host.run("log", "import", "many", "numbers.csv")
+    with opens(f"{own_host.url}/ui/farm/logs/many") as page:
+        rows = page.locator(".record-row:not(.head-row)")
+        expect(rows.first.locator(".value")).to_contain_text("1000000")
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url) if "/records" in request.url else None)
+        for number in [123_456, 999_999, 1]:
+            page.get_by_label("Go to").fill(str(number))
+            page.get_by_label("Go to").press("Enter")
+            expect(page.locator(".record-row.chosen .value")).to_contain_text(str(number))
+        assert len(asked) <= 3, asked
+        # So is a jump to a time, and a plot of all of it.
+        time = own_host.get("logs/many/records?from=500000&count=1")["records"][0]["time"]
+        del asked[:]
+        page.get_by_label("Go to").fill(time)
+        page.get_by_label("Go to").press("Enter")
+        expect(page.locator(".record-row.chosen")).to_be_visible()
+        assert len([url for url in asked if "at=" in url]) == 1, asked
+    rate = own_host.get("logs/many/rate?buckets=400")
+    assert (rate["records"], sum(rate["counts"])) == (1_000_000, 1_000_000)
+    assert own_host.get("logs/many/records?at=" + time.replace("+", "%2B") + "&count=1")["records"][0]["time"] >= time

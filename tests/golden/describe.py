@@ -34,7 +34,8 @@ def main(millrace: str, place: Path) -> None:
     lies = {"format": int(first.split()[1]), **some(manifest, ["namespace", "epoch", "segment_bytes", "first_segment"])}
 
     def record(answer: dict) -> dict:
-        sha256 = hashlib.sha256(answer["data"].encode()).hexdigest()
+        data = answer["data"] if "data" in answer else answer["base64"]  # of what is no text
+        sha256 = hashlib.sha256(data.encode()).hexdigest()
         return {**some(answer, ["seqno", "id", "time", "cause"]), "sha256": sha256}
 
     def log(answer: dict) -> dict:

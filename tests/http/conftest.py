@@ -77,8 +77,8 @@ class Host:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def start(self) -> None:
-        command = [str(self.binary), "serve", "--listen", "127.0.0.1:0", "--drain", "100s", "--patience", self.patience]
+    def start(self, *more: str) -> None:
+        command = [str(self.binary), "serve", "--listen", "127.0.0.1:0", "--drain", "100s", "--patience", self.patience, *more]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE")}
         self.process = subprocess.Popen(
             command, cwd=self.place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -24,8 +24,8 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-# A tail has no end; test_tail.py and test_live.py follow them.
-schema = schemathesis.openapi.from_dict(DESCRIPTION).exclude(path_regex="/(tail|live)$")
+# A tail has no end; test_tail.py, test_live.py and test_work.py follow them.
+schema = schemathesis.openapi.from_dict(DESCRIPTION).exclude(path_regex="/(tail|live|output)$")
 schema.config.generation.update(modes=list(schemathesis.GenerationMode))
 WAIT_MS = 20
 
@@ -89,6 +89,8 @@ def test_it_describes_everything_that_is_told(own_host: Host) -> None:
     host.idle()
     requests.put(f"{host.ns}/topics/news", timeout=PATIENCE_S).raise_for_status()
     requests.post(f"{host.ns}/topics/news/records", data=b"first", timeout=PATIENCE_S).raise_for_status()
+    requests.put(f"{host.ns}/tables/grades", timeout=PATIENCE_S).raise_for_status()
+    requests.put(f"{host.ns}/tables/grades/keys/alice", data=b"7", timeout=PATIENCE_S).raise_for_status()
     repairs = host.url + "/v1/namespaces/farm/repairs"
     correction = {"do": "open", "log": "out", "corrections": [{"seqno": 1, "data": "corrected"}]}
     repair = requests.post(repairs, json=correction, timeout=PATIENCE_S).json()["repair"]
@@ -101,6 +103,7 @@ def test_it_describes_everything_that_is_told(own_host: Host) -> None:
         schema_of = content.get("application/json", {}).get("schema", {})
         names = {"namespace": "farm", "log": "out", "seqno": "1", "function": "copy", "run": "latest", "target": "copy"}
         names |= {"repair": str(repair), "topic": "news", "index": "1", "event": "out@1", "plan": str(plan)}
+        names |= {"table": "grades"} | ({"key": "alice"} if "/tables/" in path else {})
         for name, value in names.items():
             path = path.replace("{%s}" % name, value)
         if path.endswith("/objects/{key}"):  # Only clients of the wire protocol create objects.

@@ -40,8 +40,14 @@ def test_a_plan_says_what_a_correction_reaches_and_changes_nothing(own_host: Hos
     assert (plan["state"], plan["corrections"], plan["error"]) == ("done", 2, None)
     assert plan["read_bytes"] == plan["of_bytes"] > 0
     found = plan["found"]
-    assert found["corrects"] == {"log": "raw/kitchen", "records": 1, "equal": 1, "range": [2, 2]}
-    assert found["replays"] == [{"function": "copy", "runs": 1, "reason": "record-corrected", "log": "raw/kitchen", "range": [2, 2]}]
+    corrects = found["corrects"]
+    assert {**corrects, "from": 0, "to": 0} == {"log": "raw/kitchen", "records": 1, "equal": 1, "range": [2, 2], "from": 0, "to": 0}
+    second = requests.get(f"{own_host.ns}/logs/raw%2Fkitchen/records?from=2&count=1", timeout=PATIENCE_S).json()
+    assert corrects["from"] == corrects["to"] == second["records"][0]["time"]
+    [replayed] = found["replays"]
+    assert replayed.pop("took_us") > 0
+    assert replayed == {"function": "copy", "runs": 1, "reason": "record-corrected", "log": "raw/kitchen", "range": [2, 2]}
+    assert (found["overwrites"], found["unknown_readers"], found["horizon"], found["damaged"]) == ([], False, None, 0)
     assert [(log["log"], log["records"], log["range"]) for log in found["rewrites"]] == [("out", 1, [2, 2])]
     assert (found["stops"], found["complete"], found["not_run"]) == (False, True, [])
     assert requests.get(f"{own_host.ns}/repairs", timeout=PATIENCE_S).json()["repairs"] == []
@@ -74,6 +80,13 @@ def test_the_newest_plans_are_kept(own_host: Host) -> None:
         assert (answer.status_code, error_of(answer)["code"]) == (404, "MR6198"), path
     # One that is complete stays as it is.
     assert post(own_host, "repairs", {"do": "cancel-plan", "plan": 10}).json()["state"] == "done"
+
+
+def test_a_plan_with_an_unknown_function_is_refused(own_host: Host) -> None:
+    own_host.append("out", b"1")
+    ask = {"do": "plan", "log": "out", "corrections": [{"seqno": 1, "data": "x"}], "run_external": ["nobody"]}
+    answer = post(own_host, "repairs", ask)
+    assert (answer.status_code, error_of(answer)["code"]) == (404, "MR3001"), answer.text
 
 
 def test_a_plan_needs_the_rights_to_correct_and_to_observe(own_host: Host, tmp_path: Path) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import duckdb
+import pandas
+import pyarrow.parquet
 import pytest
 import requests
 from conftest import PATIENCE_S, Host, error_of
@@ -96,6 +102,59 @@ def test_long_logs_are_sampled(own_host: Host) -> None:
     assert sum(counted["counts"]) == 201_000
 
 
+def test_a_log_that_names_the_time_of_the_observation_is_summed_up_by_it(own_host: Host) -> None:
+    def ask(method: str, body: Any) -> dict[str, Any]:
+        answer = requests.request(method, f"{own_host.ns}/logs/late", json=body, timeout=PATIENCE_S)
+        assert answer.ok, answer.text
+        return answer.json()
+
+    assert ask("PUT", {"time": {"field": "/t", "unit": "s"}})["change"] == "created"
+    assert get(own_host, "logs/late")["time"] == {"field": "/t", "unit": "s"}
+    assert ask("PUT", {})["change"] == ask("PUT", {"time": {"field": "/t", "unit": "s"}})["change"] == "unchanged"
+    # In no order, as they arrive; 1000 s after 1970, and an hour of 2013.
+    for record in [
+        b'{"t": 1000, "v": 1}',
+        b'{"t": "2013-01-01T01:30:00+01:00", "v": 2}',
+        b'{"t": "2013-01-01T00:00:00Z", "v": 3}',
+        b'{"t": "soon", "v": 4}',
+        b'{"v": 5}',
+        b'{"t": 1000}',
+        b"text",
+        b"\xff",
+    ]:
+        own_host.append("late", record)
+    whole = get(own_host, "logs/late/series", field="/v", points=2000)
+    assert (whole["from"], whole["observed"]) == ("1970-01-01T00:16:40.000000Z", {"field": "/t", "unit": "s"})
+    assert [(point["last"], point["seqno"]) for point in whole["points"]][:2] == [(1, 1), (2, 2)]
+    assert sorted(point["seqno"] for point in whole["points"]) in ([1, 2, 5], [1, 2, 4, 5])
+    assert (whole["records"], whole["read"], whole["numbers"], whole["untimed"]) == (8, 8, 5, 4)
+    hour = {"from": "2013-01-01T00:00:00Z", "until": "2013-01-01T01:00:00Z"}
+    part = get(own_host, "logs/late/series", field="/v", points=2, **hour)
+    assert [(point["last"], point["time"]) for point in part["points"]] == [
+        (3, "2013-01-01T00:00:00.000000Z"),
+        (2, "2013-01-01T00:30:00.000000Z"),
+    ]
+    assert (part["records"], part["numbers"], part.get("untimed")) == (2, 2, None)
+    nothing = get(own_host, "logs/late/series", field="/v", **{"from": "2013-01-01T02:00:00Z", "until": "2013-01-01T03:00:00Z"})
+    assert (nothing["records"], nothing["points"]) == (0, [])
+    assert get(own_host, "logs/late/rate", buckets=1)["records"] == 8, "counts are by the times of the appends"
+
+    assert ask("PATCH", {"time": "/u", "history": 100}) == {"log": "late", "history": 100, "time": {"field": "/u"}, "change": "updated"}
+    assert get(own_host, "logs/late/series", field="/v")["untimed"] == 8
+    assert ask("PATCH", {"time": None}) == {"log": "late", "time": None, "change": "updated"}
+    assert "time" not in get(own_host, "logs/late") and "observed" not in get(own_host, "logs/late/series", field="/v")
+    order = {"do": "set-time", "log": "late", "time": "/t"}
+    done = requests.post(f"{own_host.ns}/manage", json=order, timeout=PATIENCE_S).json()
+    assert done == {"log": "late", "time": {"field": "/t"}, "change": "updated"}
+
+
+@pytest.mark.parametrize("body", [{}, {"time": "t"}, {"time": "/~"}, {"time": {"unit": "s"}}, {"time": {"field": "/t", "unit": "h"}}, {"time": 7}])
+def test_a_bad_field_of_time_is_refused(filled: Host, body: Any) -> None:
+    answer = requests.patch(f"{filled.ns}/logs/series", json=body, timeout=PATIENCE_S)
+    assert (answer.status_code, error_of(answer)["code"]) == (400, "MR6045"), answer.text
+    assert any(word in error_of(answer)["detail"] for word in ["time", "pointer", "field", "`h`"])
+
+
 def test_an_empty_log_has_no_records_at_any_time(own_host: Host) -> None:
     assert get(own_host, "logs/out/rate", buckets=2)["counts"] == [0, 0]
     assert get(own_host, "logs/out/series")["points"] == []
@@ -148,6 +207,8 @@ def test_one_level_of_names(own_host: Host) -> None:
         "logs/series/series?field=celsius",
         "logs/series/series?points=0",
         "logs/series/records?at=now",
+        "logs/series/records?at=2112-09-18T00:00:00Z",
+        "logs/series/rate?from=2200-01-01T00:00:00Z",
         "logs/series/records?at=2026-01-01T00:00:00Z&from=1",
         "logs?below=tree",
         "logs?below=tree/&prefix=x",
@@ -166,3 +227,60 @@ def test_it_needs_the_right_to_read_the_log(filled: Host, tmp_path: Any) -> None
         assert (answer.status_code, error_of(answer)["code"]) == (403, "MR6132"), path
     assert requests.get(f"{filled.ns}/logs/out/rate", headers=headers, timeout=PATIENCE_S).status_code == 200
     assert requests.get(f"{filled.ns}/logs/nothing/rate", timeout=PATIENCE_S).status_code == 404
+
+
+def parquet(host: Host, path: str) -> requests.Response:
+    accept = {"Accept": "application/vnd.apache.parquet"}
+    return requests.get(f"{host.ns}/{path}", headers=accept, timeout=PATIENCE_S)
+
+
+def test_records_are_read_as_parquet_by_the_tools_for_data(host: Host, tmp_path: Path) -> None:
+    # More than a row group, so that the answer comes in parts.
+    count = 3000
+    lines = "".join(json.dumps({"n": number, "at": f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z", "text": "x" * 500}) + "\n" for number in range(count))
+    host.run("log", "create", "readings", "--time", "/at")
+    (tmp_path / "readings.ndjson").write_text(lines)
+    host.run("log", "import", "readings", str(tmp_path / "readings.ndjson"))
+    answer = parquet(host, "logs/readings/records")
+    assert answer.status_code == 200 and answer.headers["content-type"] == "application/vnd.apache.parquet", answer.text
+    table = pyarrow.parquet.read_table(io.BytesIO(answer.content))
+    assert table.column_names == ["seqno", "time", "observed", "id", "cause", "data"]
+    assert pyarrow.parquet.ParquetFile(io.BytesIO(answer.content)).num_row_groups > 1
+    assert table["seqno"].to_pylist() == list(range(1, count + 1))
+    frame = pandas.read_parquet(io.BytesIO(answer.content))
+    assert [json.loads(data)["n"] for data in frame["data"]] == list(range(count))
+    assert str(frame["observed"][61]) == "2026-01-01 00:01:01+00:00"
+    file = tmp_path / "readings.parquet"
+    file.write_bytes(answer.content)
+    ((total,),) = duckdb.sql(f"select sum((decode(data)::json->>'n')::int) from '{file}'").fetchall()
+    assert total == count * (count - 1) // 2
+    # The same rows as `log export` writes.
+    host.run("log", "export", "readings", "-o", str(tmp_path / "exported.parquet"))
+    assert pyarrow.parquet.read_table(tmp_path / "exported.parquet").equals(table)
+
+
+@pytest.mark.parametrize(
+    ("query", "seqnos"),
+    [("from=3", [3, 4, 5]), ("from=2&until=3", [2, 3]), ("count=2", [1, 2]), ("from=9", []), ("until=1", [1])],
+)
+def test_a_part_of_a_log_is_a_file_too(host: Host, query: str, seqnos: list[int]) -> None:
+    host.run("log", "create", "parts")
+    if int(json.loads(host.run("log", "stat", "parts", "--json"))["latest"]) == 0:
+        for value in "abcde":
+            host.append("parts", value.encode())
+    answer = parquet(host, f"logs/parts/records?{query}")
+    table = pyarrow.parquet.read_table(io.BytesIO(answer.content))
+    assert "observed" not in table.column_names and table["seqno"].to_pylist() == seqnos
+    json_answer = requests.get(f"{host.ns}/logs/parts/records?{query}", timeout=PATIENCE_S).json()
+    assert [record["seqno"] for record in json_answer["records"]] == seqnos
+
+
+def test_what_is_not_there_is_refused_before_anything_is_sent(host: Host) -> None:
+    host.run("log", "create", "short", "--history", "2")
+    for value in "abcde":
+        host.append("short", value.encode())
+    assert parquet(host, "logs/short/records?from=1").status_code == 410
+    assert parquet(host, "logs/nothing/records").status_code == 404
+    assert parquet(host, "logs/short/records?nonsense=1").status_code == 400
+    table = pyarrow.parquet.read_table(io.BytesIO(parquet(host, "logs/short/records").content))
+    assert table["seqno"].to_pylist() == [4, 5]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+import millrace
 import pytest
 import requests
 from conftest import PATIENCE_S, Host, error_of
@@ -117,3 +118,30 @@ def test_a_topic_is_listed_with_its_bounds(host: Host, news: str) -> None:
     assert (shown["topic"], shown["group"], shown["latest"], shown["history"]) == ("news/today", "main", 1, 3)
     listed = requests.get(f"{host.ns}/topics", timeout=PATIENCE_S).json()["topics"]
     assert shown in listed
+
+
+def test_a_misspelt_topic_or_object_is_answered_with_a_hint_for_those_who_may_know(own_host: Host) -> None:
+    host = own_host
+    requests.put(f"{host.ns}/topics/news%2Ftoday", timeout=PATIENCE_S).raise_for_status()
+
+    def detail(path: str, bearer: str = "", method: str = "GET") -> str:
+        headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
+        answer = requests.request(method, f"{host.ns}/{path}", headers=headers, data=b"x", timeout=PATIENCE_S)
+        assert answer.status_code in (403, 404), answer.text
+        return str(error_of(answer)["detail"])
+
+    hint = "no topic 'news/todya'; did you mean 'news/today'?"
+    for path in ["topics/news%2Ftodya", "topics/news%2Ftodya/records", "topics/news%2Ftodya/records/1", "topics/news%2Ftodya/tail"]:
+        assert detail(path) == hint, path
+    assert detail("topics/news%2Ftodya/records", method="POST") == hint
+    assert detail("topics/news%2Ftodya", method="DELETE") == hint
+    assert "did you mean" not in detail("topics/other")
+    # Whoever may not list topics learns no name.
+    capability = host.place / "reader.cap"
+    host.run("cap", "issue", "--allow", "read=topics/news/todya", "--out", str(capability))
+    assert "did you mean" not in detail("topics/news%2Ftodya/records", capability.read_text().strip())
+    with millrace.connect(str(host.place / ".millrace")) as farm:
+        farm.AtomicInt("visits").set(7)
+        assert detail("objects/vists") == "no object 'vists'; did you mean 'visits'?"
+        assert "did you mean" not in detail("objects/quite-another-one")
+        assert "visits" not in detail("objects/vists", capability.read_text().strip())

@@ -74,7 +74,7 @@ def test_what_is_asked_wrongly_is_refused(host: Host) -> None:
     for query in ["direction=sideways", "depth=0", "width=1001", "direction=causes&after=16", "x=1"]:
         answer = requests.get(f"{host.ns}/trace/{appended['id']}?{query}", timeout=PATIENCE_S)
         assert (answer.status_code, error_of(answer)["code"]) == (400, "MR6047"), query
-    for event, status in [("nonsense", 404), ("raw/kitchen@99999", 404), ("raw/kitchen@0", 404), ("nolog@1", 404), ("000000000001-1-7", 404)]:
+    for event, status in [("nonsense", 404), ("raw/kitchen@99999", 404), ("raw/kitchen@0", 400), ("nolog@1", 404), ("000000000001-1-7", 404)]:
         answer = requests.get(f"{host.ns}/trace/{event}", timeout=PATIENCE_S)
         assert answer.status_code == status, (event, answer.text)
         error_of(answer)

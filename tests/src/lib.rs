@@ -292,7 +292,7 @@ impl Host {
         // It ends with the host's output, or when nobody listens any more.
         thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         let mut host = Self { child, lines, announced: String::new() };
-        host.announced = host.line_with(&["serving", "running "]);
+        host.announced = host.line_with(&["serving", "running ", "\"attached\""]);
         host
     }
 

@@ -21,7 +21,8 @@ fn typed(guide: &str) -> String {
 /// The extras with which a guide's first block installs the Python package, if it does.
 fn extras(guide: &str) -> Option<Vec<String>> {
     let text = fs::read_to_string(root().join("docs/guide").join(guide)).expect("the guide is part of the repository");
-    let installed = text.split_once("pip install './sdk/python")?.1.split_once('\'').expect("it is quoted").0;
+    let package = text.split_once("pip install ")?.1.split_whitespace().next()?.trim_matches('\'');
+    let installed = package.strip_prefix("./sdk/python")?;
     let extras = installed.trim_matches(['[', ']']).split(',').filter(|extra| !extra.is_empty());
     Some(extras.map(str::to_owned).collect())
 }
@@ -62,7 +63,7 @@ fn type_with(guide: &str, change: impl FnOnce(String) -> String) -> String {
         None => format!("{bin}:{path}"),
     };
     shell.args(["-c", &script]).current_dir(place.path()).env("PATH", path).env("MILLRACE_C", root().join("sdk/c"));
-    shell.env("STATION", root().join("device/build/station"));
+    shell.env("STATION", root().join("device/build/station")).env("BOARD", root().join("device/build/arm/board.elf"));
     shell
         .env_remove("MILLRACE_NAMESPACE")
         .env("XDG_CONFIG_HOME", place.path().join("config"))
@@ -93,12 +94,23 @@ fn devices() {
     end_within(PAGE, made, b"").ok();
     let printed = type_in("device.md");
     says(&printed, &["delivered 602: raw 100, mean 100", "kitchen/mean@7", "raw 200, mean 200", "raw 300, mean 300"]);
+    says(&printed, &["thermometer kitchen on mps2-an385", "measured everything"]);
 }
 
 #[test]
 fn data() {
     let printed = type_in("data.md");
-    says(&printed, &["std", "spread", "{'hour': 24, 'spread': 4.5}", "kitchen"]);
+    says(
+        &printed,
+        &[
+            "std",
+            "spread",
+            "{'hour': 24, 'spread': 4.5}",
+            "kitchen",
+            "_seqno,_time,_observed,at,celsius",
+            "'untimed': 1",
+        ],
+    );
     let keyed = printed.lines().filter(|line| line.trim() == "26").count();
     assert_eq!(keyed, 2, "the same number twice:\n{printed}");
 }
@@ -107,6 +119,16 @@ fn data() {
 fn sql() {
     let printed = type_in("sql.md");
     says(&printed, &["19.99158313725492", "16.48", "22500", "exit code 2", "49153", "50999,20", "11000", "19.499970"]);
+}
+
+#[test]
+fn tables() {
+    let printed = type_in("tables.md");
+    let honours = r#"{"name":"bob","score":11}"#;
+    says(
+        &printed,
+        &["alice  {\"score\": 7}", "refused", "etag: \"3\"", "bob {'score': 11}", "carol {'score': 9}", honours],
+    );
 }
 
 #[test]

@@ -18,15 +18,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("causality", &["wire", "journal"]),
     ("device", &["wire"]),
     ("documents", &["wire"]),
+    ("egress", &["wire"]),
     ("entities", &["wire"]),
     ("runtime", &["wire", "threads"]),
-    ("namespace", &["wire", "threads", "journal"]),
+    ("tables", &["wire", "journal"]),
+    ("namespace", &["wire", "threads", "journal", "tables"]),
     ("group", &["wire"]),
     ("sim", &["wire", "group"]),
     ("links", &["wire", "journal", "namespace"]),
+    ("mqtt", &["wire"]),
     ("nats", &["wire", "threads"]),
+    ("writebehind", &["wire"]),
+    ("databases", &["wire", "threads", "writebehind"]),
     ("security", &["wire"]),
-    ("application", &["wire", "journal", "namespace"]),
+    ("application", &["wire", "journal", "mqtt", "namespace"]),
     ("dispatch", &["wire", "threads", "journal", "namespace", "runtime"]),
     ("repair", &["wire", "journal", "namespace", "runtime"]),
     (
@@ -38,10 +43,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "device",
             "dispatch",
             "documents",
+            "egress",
             "entities",
             "group",
             "journal",
             "links",
+            "mqtt",
             "namespace",
             "repair",
             "runtime",
@@ -60,7 +67,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "Page",
             "Wanted",
             "client",
+            "databases",
             "documents",
+            "mqtt",
             "nats",
             "node",
             "security",
@@ -69,7 +78,22 @@ const ARROWS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    ("cli", &["Status", "Within", "causality", "client", "documents", "gateway", "journal", "node", "threads", "wire"]),
+    (
+        "cli",
+        &[
+            "Status",
+            "Within",
+            "causality",
+            "client",
+            "device",
+            "documents",
+            "gateway",
+            "journal",
+            "node",
+            "threads",
+            "wire",
+        ],
+    ),
     ("bench", &["wire", "journal", "causality", "group", "runtime", "security", "node", "client"]),
 ];
 
@@ -142,7 +166,7 @@ fn files() -> Vec<String> {
 }
 
 fn is_source(file: &str) -> bool {
-    [".rs", ".py", ".c", ".h", ".java", ".sh"].iter().any(|end| file.ends_with(end))
+    [".rs", ".py", ".c", ".h", ".java", ".sh", ".ts", ".tsx"].iter().any(|end| file.ends_with(end))
 }
 
 fn text(file: &str) -> String {
@@ -180,6 +204,24 @@ fn the_gateway_does_not_reach_around_the_gate() {
             !code.contains("served().namespace()") && !code.contains("served.namespace()"),
             "{file}: answers are made by an `Access`, or from `Served::facts`"
         );
+    }
+}
+
+/// The server reads the table of protocols that it is given.
+#[test]
+fn the_server_knows_no_protocol() {
+    let folder = "crates/gateway/src/server/";
+    for file in files().into_iter().filter(|file| file.starts_with(folder) && !file.contains("/tests")) {
+        let source = text(&file);
+        let product = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or(&source);
+        let code: String = product.lines().filter(|line| !line.trim_start().starts_with("//")).map(str::trim).collect();
+        let grouped = code.split("use crate::{").skip(1).filter_map(|rest| rest.split("};").next());
+        let imports: Vec<&str> =
+            grouped.flat_map(|group| group.split([',', ' '])).chain(code.split("crate::").skip(1)).collect();
+        for name in ["wire", "http", "mqtt", "protocols", "cluster", "documents", "links"] {
+            let is_used = imports.iter().any(|import| import.split([':', ';', ',', '}']).next() == Some(name));
+            assert!(!is_used, "{file} uses {name}: the server knows a protocol only by its row in protocols.rs");
+        }
     }
 }
 
@@ -317,7 +359,6 @@ const NOT_UNIQUE: &[(&str, &[&str])] = &[
             "Columns",
             "Format",
             "Functions",
-            "Group",
             "Lines",
             "Logs",
             "Names",

@@ -1,5 +1,5 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { Refused, ask } from "./api";
+import { Refused, ask } from "./host/api";
 
 export interface Answer<T> {
   data: T | undefined;

@@ -1,5 +1,5 @@
 import { render } from "preact";
-import { takeCapability } from "./api";
+import { takeCapability } from "./host/api";
 import { Shell } from "./shell";
 
 takeCapability();

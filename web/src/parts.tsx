@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { type Answer, useDoing } from "./hooks";
-import type { RecordName, Run } from "./api";
+import type { RecordName, Run } from "./host/api";
 import { href } from "./router";
 import { ago, moment } from "./format";
 
@@ -11,6 +11,7 @@ const PATHS: Record<string, string> = {
   map: "M6 4a2 2 0 100 4 2 2 0 000-4zm12 6a2 2 0 100 4 2 2 0 000-4zM6 16a2 2 0 100 4 2 2 0 000-4zM8 6.500l8 4.500M8 17.500l8-4.500",
   logs: "M4 5h16M4 10h16M4 15h10M4 20h7",
   runs: "M7 4l12 8-12 8z",
+  tasks: "M4 6h4v4H4zM4 14h4v4H4zM11 8h9M11 16h9",
   failures: "M12 3l9.500 17h-19zM12 10v4m0 3v.01",
   functions: "M15 4c-4 0-3 16-7 16M7 11h8M17 12l4 6m0-6l-4 6",
   repairs: "M14.500 6.500a4 4 0 00-5.300 5.300L3.500 17.500l3 3 5.700-5.700a4 4 0 005.300-5.300L15 12l-3-3z",
@@ -84,8 +85,30 @@ export const Head = ({
   </header>
 );
 
+interface Told {
+  code: string;
+  detail: string;
+  remedy?: string;
+  isDenied?: boolean;
+  isEnded?: boolean;
+}
+
 /** A refusal, with its code and remedy. What may not be seen is never an empty list. */
-export function Failure({ of }: { of: { code: string; detail: string; remedy?: string; isDenied?: boolean } }) {
+export function Failure({ of }: { of: Told }) {
+  if (of.isEnded) {
+    return (
+      <div class="failure" role="alert">
+        <strong>Your access has ended</strong>
+        <p>
+          The capability of this tab has expired or was revoked. What is shown below may be old.{" "}
+          <code class="code">{of.code}</code>
+        </p>
+        <p class="muted">
+          Give another one under “Access” (the key at the top), or open a new link: <code>millrace dashboard</code> prints one.
+        </p>
+      </div>
+    );
+  }
   return (
     <div class="failure" role="alert">
       <strong>{of.isDenied ? "You may not see this" : "This did not work"}</strong>
@@ -265,6 +288,12 @@ const NUMBERS = new Set([
   "Number",
   "Records a second",
   "Runs",
+  "Workers",
+  "Queued",
+  "Running",
+  "Ended",
+  "Raised",
+  "Failed",
   "First",
   "Last",
 ]);

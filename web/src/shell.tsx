@@ -1,9 +1,9 @@
 // The frame: navigation, the choice of the namespace, search, access, help, and the screen that the address names.
 import { Component, type ComponentChildren, type ComponentType } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Refused, hasCapability, of, takeCapability, takeCode, useCapability } from "./api";
+import { type Refused, hasCapability, isForwarded, of, takeCapability, takeCode, useCapability } from "./host/api";
 import { useAsk } from "./hooks";
-import { reconnect } from "./live";
+import { reconnect } from "./host/live";
 import { Empty, Failure, Field, Icon, Waiting, submit } from "./parts";
 import { type Route, go, href, useRoute } from "./router";
 
@@ -16,12 +16,13 @@ type Screen = ComponentType<ScreenProps>;
 const SCREENS: Record<string, () => Promise<{ default: Screen }>> = {
   overview: () => import("./screens/overview"),
   map: () => import("./screens/map"),
-  logs: () => import("./screens/logs"),
+  logs: () => import("./screens/logs/logs"),
   runs: () => import("./screens/runs"),
   failures: () => import("./screens/failures"),
+  tasks: () => import("./screens/tasks"),
   functions: () => import("./screens/functions"),
   trace: () => import("./screens/trace"),
-  repairs: () => import("./screens/repairs"),
+  repairs: () => import("./screens/repairs/repairs"),
   links: () => import("./screens/places").then((it) => ({ default: it.Links })),
   cluster: () => import("./screens/places").then((it) => ({ default: it.Cluster })),
   capabilities: () => import("./screens/capabilities"),
@@ -36,6 +37,7 @@ const NAV: [string, string, string][] = [
   ["runs", "Runs", "r"],
   ["failures", "Failures", "f"],
   ["functions", "Functions", "u"],
+  ["tasks", "Tasks", "k"],
   ["repairs", "Repairs", "p"],
   ["links", "Links", "i"],
   ["cluster", "Cluster", "c"],
@@ -393,7 +395,11 @@ function Access({ onClose, onChange }: { onClose: () => void; onChange: () => vo
   };
   return (
     <Dialog title="Access" onClose={onClose}>
-      {hasCapability() ? (
+      {isForwarded() ? (
+        <p>
+          <code>millrace dashboard</code> on this machine forwards what this page asks, with the capability that it has for the host.
+        </p>
+      ) : hasCapability() ? (
         <>
           <p>This tab uses a capability. It is forgotten when the tab is closed.</p>
           <button type="button" onClick={() => use(null)}>
@@ -403,14 +409,14 @@ function Access({ onClose, onChange }: { onClose: () => void; onChange: () => vo
       ) : (
         <p>This tab uses no capability: at a loopback address, the user who runs the host has all rights.</p>
       )}
-      <form onSubmit={submit(() => isOne && use(text.trim()))}>
+      {!isForwarded() && <form onSubmit={submit(() => isOne && use(text.trim()))}>
         <Field label="A capability (mr1_…)">
           <input type="password" value={text} onInput={(event) => set(event.currentTarget.value)} autocomplete="off" />
         </Field>
         <button type="submit" class="primary" disabled={!isOne}>
           Use it in this tab
         </button>
-      </form>
+      </form>}
       <p class="muted">
         <code>millrace cap issue --read raw/ --expires 12h --out reader.cap</code> issues one, and{" "}
         <code>millrace dashboard --capability reader.cap</code> prints a link with it.

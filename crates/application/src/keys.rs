@@ -19,7 +19,7 @@ const fn key(name: &'static str, value: &'static str, default: &'static str, mea
 }
 
 /// The sections at the top of the file.
-pub const SECTIONS: &[&str] = &["namespace", "logs", "topics", "functions"];
+pub const SECTIONS: &[&str] = &["namespace", "logs", "databases", "tables", "topics", "mqtt", "functions"];
 
 /// Keys of `[namespace]`.
 pub const NAMESPACE: &[Key] = &[
@@ -80,6 +80,100 @@ pub const LOG: &[Key] = &[
         "`\"1m\"`",
         "With `amendable`: the age of the oldest waiting amendment that starts a repair.",
     ),
+    key(
+        "time",
+        "a JSON pointer such as `\"/observed_at\"`, or `{ field = \"/t\", unit = \"ms\" }`",
+        "none",
+        "The field of the records that has the time of the observation, as text in the form of RFC 3339. With `unit` (`\"s\"`, `\"ms\"` or \
+         `\"us\"`), numbers in the field are such units since 1970. Plots, exports, data frames and corrections by time then use this \
+         time; for a record without it, they use the time of its append.",
+    ),
+];
+
+/// Keys of `[databases.NAME]`.
+pub const DATABASE: &[Key] = &[
+    key(
+        "url",
+        "address",
+        "required",
+        "The address, without a password: `postgresql://USER@HOST:5432/DATABASE`, `redis://HOST:6379`, `etcd://HOST:2379` or \
+         `dynamodb://REGION`.",
+    ),
+    key(
+        "secret",
+        "name",
+        "none",
+        "The name of the secret that has the password (`millrace secret set NAME`); for DynamoDB the id of the access key and its secret, with a \
+         colon between them.",
+    ),
+    key(
+        "authorities",
+        "text",
+        "none",
+        "The certificates of authorities to trust besides those of the system: their text in PEM, between `'''`. The host opens no file for it.",
+    ),
+    key(
+        "in_flight",
+        "1 to 1000",
+        "as many as the database permits",
+        "The most transactions that are unanswered at once.",
+    ),
+    key(
+        "rows",
+        "1 to 65536",
+        "`1000`",
+        "The usual number of rows of a transaction. After an outage transactions are larger.",
+    ),
+    key(
+        "unwritten_max",
+        "size",
+        "`256MiB`",
+        "When the journal is this much ahead of the database, changes of its tables are refused until it has caught up.",
+    ),
+    key(
+        "accept_volatile",
+        "`true` or `false`",
+        "`false`",
+        "Whether the database may acknowledge writes that are not durable.",
+    ),
+    key(
+        "on_refused",
+        "`\"stop\"` or `\"dead-letter\"`",
+        "`\"stop\"`",
+        "What happens to writes that the database refuses for their content: nothing is written until it accepts them, or they become dead letters \
+         in the log `dead/TABLE`.",
+    ),
+];
+
+/// Keys of `[tables."NAME"]`.
+pub const TABLE: &[Key] = &[
+    key(
+        "codec",
+        "`\"json\"`, `\"text\"` or `\"bytes\"`",
+        "`\"json\"`",
+        "What the values are. A value that is something else is refused. Fixed at creation.",
+    ),
+    key("keys", "`\"text\"` or `\"bytes\"`", "`\"text\"`", "What the keys are. Fixed at creation."),
+    key("database", "name", "none", "The database of this namespace to which the table is written. Fixed at creation."),
+    key(
+        "mode",
+        "`\"external\"`, `\"asynchronous\"` or `\"synchronous\"`",
+        "`\"external\"`",
+        "With `database`: what waits until the database has a change: answers that depend on it, nothing, or answers and also runs that it causes \
+         or that read it. Fixed at creation.",
+    ),
+    key(
+        "ttl",
+        "duration",
+        "none",
+        "After this time, a value that was put without a lifetime expires. Fixed at creation.",
+    ),
+    key(
+        "history",
+        "1 to 268435456, a string such as `\"10k\"` or `\"2M\"`, or `\"all\"`",
+        "`10000`",
+        "How many of its newest changes can be read as records of the table's log. The newest value of each key is kept in any case.",
+    ),
 ];
 
 /// Keys of `[topics."NAME"]`.
@@ -111,6 +205,28 @@ pub const TOPIC: &[Key] = &[
         "Logs of this file whose records are published to the topic, each once and in order. A function publishes to a topic by \
          appending to one of these logs. Without this key, `millrace up` does not change which logs feed the topic.",
     ),
+];
+
+/// Keys of `[mqtt]`.
+pub const MQTT: &[Key] = &[key(
+    "topics",
+    "list of rules",
+    "none",
+    "Which topics of MQTT are which logs; the first rule that matches a topic decides. A topic without a rule is the log of its own name, if \
+     there is one. An empty list removes all rules; without this key, `up` does not change them.",
+)];
+
+/// Keys of a rule in `[mqtt] topics`.
+pub const MQTT_TOPIC: &[Key] = &[
+    key("filter", "topic filter", "required", "The topics, such as `\"raw/+\"` or `\"tele/#\"`."),
+    key(
+        "log",
+        "name of a log",
+        "required",
+        "The log of each topic. Use each wildcard of the filter exactly once in it: `{1}` is the level of the first `+`, `{2}` of the second, and \
+         `{#}` the levels of `#`. The log is created when a message for it arrives.",
+    ),
+    key("retain", "`\"latest\"`", "none", "New subscribers get the newest record of the log, whoever appended it."),
 ];
 
 /// Keys of `[functions.NAME]`.
@@ -269,14 +385,14 @@ mod tests {
     #[test]
     fn the_reference_page_has_a_row_for_every_key() {
         let page = include_str!("../../../docs/reference/millrace-toml.md");
-        for key in [NAMESPACE, LOG, TOPIC, FUNCTION].concat() {
+        for key in [NAMESPACE, LOG, DATABASE, TABLE, TOPIC, MQTT, MQTT_TOPIC, FUNCTION].concat() {
             let row = format!("| `{}` | {} | {} | {} |", key.name, key.value, key.default, key.meaning);
             assert!(page.contains(&row), "docs/reference/millrace-toml.md lacks this row:\n{row}");
         }
         let rows = page.lines().filter(|line| line.starts_with("| `")).count();
         assert_eq!(
             rows,
-            NAMESPACE.len() + LOG.len() + TOPIC.len() + FUNCTION.len(),
+            [NAMESPACE, LOG, DATABASE, TABLE, TOPIC, MQTT, MQTT_TOPIC, FUNCTION].concat().len(),
             "a row documents a key that does not exist"
         );
     }

@@ -9,9 +9,11 @@
 
 mod functions;
 pub mod keys;
+pub mod mqtt;
 mod problem;
 mod section;
 mod settings;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod topics;
@@ -25,11 +27,13 @@ pub use topics::TopicDeclaration;
 pub use watch::Fingerprint;
 
 use millrace_journal::Durability;
+use millrace_mqtt::Rule;
 use millrace_namespace::{
     FunctionSpec,
+    databases::DatabaseSettings,
     definition::{AMEND_AGE_MAX, AMEND_COUNT_MAX, AmendPolicy, LogScope, SCOPES_MAX},
 };
-use millrace_wire::{Code, HISTORY_DEFAULT, LogName, Result};
+use millrace_wire::{Code, HISTORY_DEFAULT, LogName, Result, TimeField, table::TableOptions};
 use problem::{Collector, shown};
 use section::{Section, Span, parse, quoted};
 use std::{
@@ -63,10 +67,14 @@ pub struct Application {
     pub namespace: PathBuf,
     /// The settings for creating the namespace.
     pub settings: Settings,
+    /// The databases to which tables are written, in the order of the file.
+    pub databases: Vec<DatabaseSettings>,
     /// Its logs, in the order of the file.
     pub logs: Vec<LogDeclaration>,
     /// Its topics, in the order of the file. A host of a cluster has to apply them.
     pub topics: Vec<TopicDeclaration>,
+    /// The rules for topics of MQTT; none if the file leaves them as they are.
+    pub mqtt: Option<Vec<Rule>>,
     /// Its functions, in the order of the file.
     pub functions: Vec<FunctionDeclaration>,
 }
@@ -78,8 +86,12 @@ pub struct LogDeclaration {
     pub name: LogName,
     /// How many records it keeps.
     pub history: u64,
+    /// Its attributes as a table; none if it is none.
+    pub table: Option<TableOptions>,
     /// When amendments of its records become a repair; none if it is not amendable.
     pub amendable: Option<AmendPolicy>,
+    /// The field of its records that has the time of the observation; none if none has.
+    pub time: Option<TimeField>,
 }
 
 /// A function of an application file.
@@ -227,7 +239,16 @@ fn explain_value(text: &str, start: usize, line_start: usize) -> Option<String> 
     {
         return None;
     }
-    let tables = [keys::NAMESPACE, keys::LOG, keys::TOPIC, keys::FUNCTION];
+    let tables = [
+        keys::NAMESPACE,
+        keys::LOG,
+        keys::DATABASE,
+        keys::TABLE,
+        keys::TOPIC,
+        keys::MQTT,
+        keys::MQTT_TOPIC,
+        keys::FUNCTION,
+    ];
     let expected = tables.iter().copied().flatten().find(|known| known.name == key);
     let expected = expected.map(|known| format!("; expected: {}", known.value.replace('`', ""))).unwrap_or_default();
     Some(match value {
@@ -245,7 +266,7 @@ fn read(
     for (name, item) in root.iter() {
         if !keys::SECTIONS.contains(&name) {
             let hint = suggestion(name, keys::SECTIONS.iter().copied());
-            let sections = "the sections are [namespace], [logs.\"NAME\"], [topics.\"NAME\"] and [functions.NAME]";
+            let sections = "the sections are [namespace], [logs.\"NAME\"], [databases.NAME], [tables.\"NAME\"], [topics.\"NAME\"], [mqtt] and [functions.NAME]";
             let span = key_span(root, name).or_else(|| item.span());
             problems.add(span, format!("unknown section '{}'{hint}; {sections}", shown(name)));
         }
@@ -255,7 +276,10 @@ fn read(
         .into_iter()
         .filter_map(|(name, item, span)| read_log(name, item, span, problems))
         .collect();
+    let logs = logs.into_iter().chain(tables::read(root, problems)).collect::<Vec<_>>();
+    let databases = tables::databases(root, problems);
     let (topics, fed_by) = topics::read(root, problems);
+    let mqtt = mqtt::read(root, problems);
     let mut functions = Vec::new();
     let mut bindings = Vec::new();
     for (name, item, span) in entries(root, "functions", problems) {
@@ -267,6 +291,7 @@ fn read(
     let mut known: BTreeSet<&str> = logs.iter().map(|log| &*log.name).collect();
     known.extend(bindings.iter().filter_map(|b| b.dead_letter.as_deref()));
     known.extend(entries_quiet(root, "logs"));
+    known.extend(entries_quiet(root, "tables"));
     for bound in bindings.iter().flat_map(|b| &b.on).chain(&fed_by) {
         if !known.contains(&*bound.value) && !problems.is_full() {
             let mut hint = suggestion(&bound.value, known.iter().copied());
@@ -277,7 +302,7 @@ fn read(
         }
     }
     grant_logs(&mut functions, &known, path, problems);
-    Application { path: path.into(), namespace, settings, logs, topics, functions }
+    Application { path: path.into(), namespace, settings, databases, logs, topics, mqtt, functions }
 }
 
 /// A function that says nothing else may read the logs of the file and append to them, those of dead letters included. They are
@@ -331,7 +356,9 @@ fn entries_quiet<'a>(root: &'a dyn TableLike, section: &str) -> Vec<&'a str> {
 
 fn read_log(name: &str, item: &Item, span: Span, problems: &mut Collector<'_>) -> Option<LogDeclaration> {
     let parsed = parse::<LogName>(name).map_err(|message| problems.add(span.clone(), message)).ok();
-    let nested = item.as_table_like().and_then(|table| table.iter().find(|(_, value)| value.is_table_like()));
+    // `time` may be a table itself.
+    let is_nested = |(key, value): &(&str, &Item)| *key != "time" && value.is_table_like();
+    let nested = item.as_table_like().and_then(|table| table.iter().find(is_nested));
     if let Some((inner, _)) = nested {
         let (name, inner) = (shown(name), shown(inner));
         problems.add(span, format!("a log's name with '/' or '.' needs quotes: [logs.\"{name}/{inner}\"]"));
@@ -349,7 +376,8 @@ fn read_log(name: &str, item: &Item, span: Span, problems: &mut Collector<'_>) -
     let default = AmendPolicy::default();
     let age_ms = age.map_or(default.age_ms, |age| age.as_millis() as u64); // at most a week
     let policy = AmendPolicy { count: count.unwrap_or(default.count), age_ms };
-    Some(LogDeclaration { name: parsed?, history, amendable: amendable.then_some(policy) })
+    let time = section.time("time", problems);
+    Some(LogDeclaration { name: parsed?, history, table: None, amendable: amendable.then_some(policy), time })
 }
 
 fn read_namespace(root: &dyn TableLike, base: &Path, problems: &mut Collector<'_>) -> (PathBuf, Settings) {

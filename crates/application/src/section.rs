@@ -5,7 +5,7 @@ use super::{
     problem::{Collector, shown, suggestion},
     units,
 };
-use millrace_wire::{HISTORY_ALL, HISTORY_MAX};
+use millrace_wire::{HISTORY_ALL, HISTORY_MAX, TimeField, TimeUnit};
 use std::{fmt::Display, ops::Range, str::FromStr, time::Duration};
 use toml_edit::{Item, TableLike, Value};
 
@@ -55,6 +55,17 @@ impl<'a> Section<'a> {
             problems.add(span, format!("{label} is {}, not a table", kind(item)));
             return None;
         };
+        Some(Self::of(table, span, label, keys, problems))
+    }
+
+    /// A table, after refusing every key that is not in `keys`.
+    pub(super) fn of(
+        table: &'a dyn TableLike,
+        span: Span,
+        label: String,
+        keys: &[Key],
+        problems: &mut Collector<'_>,
+    ) -> Self {
         for (name, value) in table.iter() {
             if keys.iter().any(|key| key.name == name) {
                 continue;
@@ -67,7 +78,23 @@ impl<'a> Section<'a> {
             }
             problems.add(span, format!("unknown key '{}' in {label}{hint}", shown(name)));
         }
-        Some(Self { table, label, span })
+        Self { table, label, span }
+    }
+
+    /// A list of tables, each with its place.
+    pub(super) fn tables(&self, key: &str, problems: &mut Collector<'_>) -> Vec<(&'a dyn TableLike, Span)> {
+        let read = |item: &'a Item| {
+            if let Some(tables) = item.as_array_of_tables() {
+                return Ok(tables.iter().map(|table| (table as &dyn TableLike, table.span())).collect());
+            }
+            let list = item.as_array().ok_or_else(|| format!("expected a list of tables, not {}", kind(item)))?;
+            let tables = list.iter().map(|value| {
+                let table = value.as_inline_table().ok_or("expected a list of tables such as { key = \"value\" }")?;
+                Ok((table as &dyn TableLike, value.span()))
+            });
+            tables.collect::<Result<Vec<_>, &str>>().map_err(str::to_string)
+        };
+        self.read(key, problems, read).map(|placed| placed.value).unwrap_or_default()
     }
 
     /// The position of the key, or of the section if the key is absent.
@@ -112,6 +139,28 @@ impl<'a> Section<'a> {
         problems: &mut Collector<'_>,
     ) -> Option<Placed<T>> {
         self.read(key, problems, |item| parse(text(item)?))
+    }
+
+    /// The field that has the time of the observation: a pointer, or a table with a unit.
+    pub(super) fn time(&self, key: &str, problems: &mut Collector<'_>) -> Option<TimeField> {
+        const EXPECTED: &str = "expected a JSON pointer such as \"/observed_at\", or { field = \"/t\", unit = \"ms\" }";
+        let field = |text: &str, unit| TimeField::new(text, unit).map_err(|error| error.detail().to_owned());
+        let read = |item: &'a Item| {
+            if let Some(text) = item.as_str() {
+                return field(text, None);
+            }
+            let table = item.as_table_like().ok_or_else(|| format!("{EXPECTED}, not {}", kind(item)))?;
+            let unit = match table.get("unit").map(|unit| unit.as_str().ok_or_else(|| kind(unit))) {
+                None => None,
+                Some(Ok(unit)) => Some(TimeUnit::parse(unit).map_err(|error| error.detail().to_owned())?),
+                Some(Err(kind)) => return Err(format!("unit: expected \"s\", \"ms\" or \"us\", not {kind}")),
+            };
+            if let Some((other, _)) = table.iter().find(|(name, _)| !matches!(*name, "field" | "unit")) {
+                return Err(format!("unknown key '{}'; the keys are field, unit", shown(other)));
+            }
+            field(table.get("field").and_then(Item::as_str).ok_or(EXPECTED)?, unit)
+        };
+        self.read(key, problems, read).map(|placed| placed.value)
     }
 
     /// One of a few words.

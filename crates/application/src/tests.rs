@@ -352,7 +352,11 @@ fn the_namespaces_place_is_known_even_when_the_file_is_wrong_elsewhere() {
 /// Lines that are nearly right, so that the reader and not only the TOML parser is exercised.
 fn nearly_toml() -> impl Strategy<Value = String> {
     let key = prop::sample::select(
-        [keys::NAMESPACE, keys::LOG, keys::FUNCTION].concat().iter().map(|key| key.name).collect::<Vec<_>>(),
+        [keys::NAMESPACE, keys::LOG, keys::DATABASE, keys::TABLE, keys::FUNCTION]
+            .concat()
+            .iter()
+            .map(|key| key.name)
+            .collect::<Vec<_>>(),
     );
     let value = prop_oneof![
         any::<i64>().prop_map(|n| n.to_string()),

@@ -126,6 +126,18 @@ pub fn commit(root: &Path) -> String {
     git(&["rev-parse", "--short=10", "HEAD"]).map_or_else(|| "unknown".into(), |id| id + mark)
 }
 
+/// USER_HZ, the same on every Linux that we run on.
+const TICKS_PER_S: f64 = 100.0;
+
+/// Processor time that a process has taken, in seconds.
+pub fn cpu_s(process: u32) -> Outcome<f64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The name, in parentheses, may have spaces.
+    let fields = stat.rsplit_once(')').ok_or("an odd stat file")?.1;
+    let ticks: Vec<f64> = fields.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
+    Ok(ticks.iter().sum::<f64>() / TICKS_PER_S)
+}
+
 /// Processor time so far: of everybody, and of this process with the children it has waited for; in seconds.
 pub struct Busy {
     all: f64,
@@ -144,8 +156,7 @@ impl Busy {
         let own = own.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
         // utime stime cutime cstime are fields 14 to 17; the first two went with the name.
         let own: u64 = own.skip(11).take(4).filter_map(|word| word.parse::<u64>().ok()).sum();
-        const TICKS_PER_SECOND: f64 = 100.0; // USER_HZ, the same on every Linux that we run on
-        Ok(Self { all: all as f64 / TICKS_PER_SECOND, own: own as f64 / TICKS_PER_SECOND, since: Instant::now() })
+        Ok(Self { all: all as f64 / TICKS_PER_S, own: own as f64 / TICKS_PER_S, since: Instant::now() })
     }
 
     /// The part of all processors that others used since then, in percent.

@@ -129,6 +129,13 @@ impl Report {
         let mut page = String::from("# Benchmarks\n\n");
         let _ = writeln!(
             page,
+            "![How many times faster Millrace is than other systems, or smaller](benchmarks/standing.svg)\n\n\
+             `scripts/standing.py` draws this picture from [the figures below](benchmarks.json): each bar is a row and one of the systems that\n\
+             it is compared with. Rows that miss their target are the lower part. Limits of the machine, and figures that others published,\n\
+             are only in the table.\n"
+        );
+        let _ = writeln!(
+            page,
             "`make bench` measures everything here and writes this page; `make bench ONLY=id` measures one row.\n\
              The last column has figures of comparable systems and limits of the machine, measured in the same run, except those of CSPOT and\n\
              Sans-Souci. The [glossary](glossary.md) defines the terms.\n\n\

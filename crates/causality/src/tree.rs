@@ -234,8 +234,28 @@ impl Tree {
         for branch in &mut growing.tree.branches {
             branch.below.reverse();
         }
+        growing.tree.branches = numbered(growing.tree.branches);
         Some(growing.tree)
     }
+}
+
+/// The same branches, with numbers in the order in which each one's branches are listed.
+fn numbered(branches: Vec<Branch>) -> Vec<Branch> {
+    let mut order = vec![0];
+    let mut at = 0;
+    while let Some(number) = order.get(at) {
+        order.extend_from_slice(&branches[*number].below);
+        at += 1;
+    }
+    let mut numbers = vec![0; branches.len()];
+    order.iter().enumerate().for_each(|(new, old)| numbers[*old] = new);
+    let mut left: Vec<Option<Branch>> = branches.into_iter().map(Some).collect();
+    let renumbered = order.iter().filter_map(|old| left[*old].take()).map(|branch| Branch {
+        above: numbers[branch.above],
+        below: branch.below.iter().map(|below| numbers[*below]).collect(),
+        ..branch
+    });
+    renumbered.collect()
 }
 
 /// The record or the run that an event belongs to.

@@ -14,7 +14,9 @@ pub struct Levels(Targets);
 
 /// The subjects of log lines.
 const SUBJECTS: [&str; 8] = ["access", "connections", "journal", "links", "repairs", "requests", "runs", "topics"];
-const NATS: &str = "async_nats";
+/// Libraries whose lines are left out. The NATS client reports each attempt to connect, but `cluster why`, `/status` and errors say what is
+/// wrong, once. HTTP/2 reports each client that breaks its rules, as often as clients do so.
+const SILENT: [&str; 2] = ["async_nats", "h2"];
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 impl FromStr for Levels {
@@ -40,9 +42,10 @@ impl FromStr for Levels {
 /// From now on this process says on standard error what it does, as text or as JSON.
 pub fn start(levels: &Levels, json: bool) {
     let Levels(mut targets) = levels.clone();
-    // The NATS client reports each attempt to connect. `cluster why`, `/status` and errors say what is wrong, once.
-    if !targets.would_enable(NATS, &Level::DEBUG) {
-        targets = targets.with_target(NATS, LevelFilter::OFF);
+    for library in SILENT {
+        if !targets.would_enable(library, &Level::DEBUG) {
+            targets = targets.with_target(library, LevelFilter::OFF);
+        }
     }
     let started = if json {
         set(tracing_subscriber::registry()

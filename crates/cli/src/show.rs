@@ -27,8 +27,7 @@ pub fn rfc3339(hlc: Hlc) -> String {
 
 /// The moment that [`rfc3339`] writes so.
 pub fn moment(text: &str) -> Option<Hlc> {
-    let timestamp: Timestamp = text.parse().ok()?;
-    u64::try_from(timestamp.as_microsecond()).ok().map(Hlc::from_wall_us)
+    millrace_documents::hlc_of(text)
 }
 
 /// The local time of day with milliseconds, for lists that scroll by.

@@ -6,7 +6,7 @@ use millrace_wire::{
     Code, Error, Hlc, Result,
     protocol::{
         Append, AppendMany, Challenge, Failure, Frame, HELLO_MAX_BYTES, Heading, Hello, Message, NewRecord, Offer,
-        PREFACE, Records, VERSION, Welcome, encode, split,
+        PREFACE, Records, Table, VERSION, Welcome, encode, split,
     },
 };
 use serde::Deserialize;
@@ -147,6 +147,11 @@ pub fn append<'a>(log: &'a str, data: &'a [u8], options: &AppendOptions<'a>) -> 
         key: options.key,
         fence: options.fence,
     }
+}
+
+/// A TABLE message.
+pub fn table<'a>(table: &'a str, request: &'a [u8], options: &AppendOptions<'a>) -> Table<'a> {
+    Table { table, request, durability: options.durability, fence: options.fence }
 }
 
 /// Appends as one message, and how many bytes they hold.

@@ -29,5 +29,5 @@ pub use options::{AppendOptions, Options, TailOptions, Wait};
 pub use place::Place;
 pub use placement::Placement;
 pub use resilient::{Resilient, ResilientTail};
-pub use session::{Client, Pending, Reply, Tail};
+pub use session::{Client, Encrypted, Pending, Reply, Tail, encrypted};
 pub use types::{Batch, Cursor, Host, Receipt, Record};

@@ -1,6 +1,6 @@
 //! Answers, with owned data.
 
-use millrace_wire::{Durability, EventId, Hlc, protocol};
+use millrace_wire::{Durability, EventId, Headers, Hlc, protocol};
 
 /// The location of an appended record.
 pub type Receipt = protocol::Appended;
@@ -18,12 +18,16 @@ pub struct Record {
     pub cause: EventId,
     /// Its bytes.
     pub data: Vec<u8>,
+    /// What its client said beside them.
+    pub headers: Headers,
 }
 
 impl From<&protocol::Record<'_>> for Record {
     fn from(record: &protocol::Record<'_>) -> Self {
-        let protocol::Record { seqno, id, hlc, cause, data } = *record;
-        Self { seqno, id, hlc, cause, data: data.to_vec() }
+        let protocol::Record { seqno, id, hlc, cause, data, headers } = *record;
+        // Malformed ones are from a host that is newer than this client.
+        let headers = Headers::read(headers).unwrap_or_default();
+        Self { seqno, id, hlc, cause, data: data.to_vec(), headers }
     }
 }
 

@@ -1,14 +1,15 @@
-//! The journal that a device keeps in its flash: `spec/formats/device.md`.
+//! The journal that a device keeps in its flash, `spec/formats/device.md`, and its serial line.
 //!
 //! This crate reads an image of a flash ([`Image`]), decodes and encodes its bursts ([`Burst`], [`Entry`]), and expands them to the events
-//! that they imply, with their ids and clocks ([`Image::events`]); or it follows the journal as a device sends it ([`Feed`]). It is pure, and
-//! shares no code with `device/`, which writes the journal: the tests compare the two.
+//! that they imply, with their ids and clocks ([`Image::events`]); or it follows the journal as a device sends it ([`Feed`]). [`serial`]
+//! has the frames of the serial line, and the host's side of it. It is pure, and shares no code with `device/`: the tests compare the two.
 
 mod burst;
 mod bytes;
 mod events;
 mod feed;
 mod image;
+pub mod serial;
 
 pub use burst::{Burst, Cause, Entry, Row};
 pub use bytes::crc32c;

@@ -98,6 +98,10 @@ impl LogCalls for WithSecrets<'_> {
         self.calls.latest(log)
     }
 
+    fn table(&mut self, table: &str, request: &[u8]) -> Result<Vec<u8>> {
+        self.calls.table(table, request)
+    }
+
     fn now_ns(&mut self) -> u64 {
         self.calls.now_ns()
     }

@@ -231,6 +231,10 @@ impl Shared {
                 if let Err(error) = self.namespace.journal().check_place() {
                     return self.fail(error);
                 }
+                // What cannot be deleted now is deleted later; until then nobody sees it.
+                if let Err(error) = self.namespace.expire_tables() {
+                    tracing::info!(target: "runs", code = error.code().id(), %error, "expired keys are not deleted yet");
+                }
                 let interval = match self.maintain() {
                     Ok(maintained) if maintained.dropped > 0 => MAINTAIN_BUSY_INTERVAL,
                     Err(error) if !state::is_transient(&error) => return self.fail(error),
@@ -307,7 +311,7 @@ impl Shared {
         // A run in an old segment that is over stays over, and `maintain` learns by itself of runs that end from here on. So it is
         // sufficient to have read, once, everything that was committed before its first call.
         let folded = OnceCell::new();
-        journal.maintain_needed(&|function, run, fired| {
+        self.namespace.maintain(&|function, run, fired| {
             let mut state = self.state();
             let is_known = *folded.get_or_init(|| state.fold(journal.tail()).is_ok());
             // A run that cannot be read is not known to be done.

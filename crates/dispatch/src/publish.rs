@@ -3,7 +3,7 @@
 use super::{
     HostEvent, Shared,
     engine::Verdict,
-    stage::{Effects, Stage, Target},
+    stage::{Effects, Stage, Target, keyed},
     state::{State, is_transient},
     worker::{Batch, Fired},
 };
@@ -166,6 +166,9 @@ impl Shared {
         for Notice { ended, error, retry_in } in notices {
             let run = &batch.runs[ended.index].claimed;
             let (function, output) = (&batch.name, &*ended.output);
+            if !output.is_empty() {
+                self.namespace.printed().over(run.trigger.run);
+            }
             // A run that could not be started has taken no time.
             if let Some(measures) = measures.as_ref().filter(|_| !ended.elapsed.is_zero()) {
                 measures.run.add(ended.elapsed);
@@ -335,19 +338,22 @@ impl Settling<'_, '_> {
                 let trigger = &run.claimed.trigger;
                 let used = effects.used().chain([(trigger.log, trigger.seqno, What::Record)]);
                 let fenced = shared.namespace.fence().judge(batch.function, batch.snapshot, used);
-                let relies = serial || !effects.depends.is_empty();
+                let keyed = match publication.dead {
+                    None => keyed::as_seen(&publish, effects, &|run| batch.runs[run].claimed.trigger.run)?,
+                    Some(_) => Some(effects.reads.clone()),
+                };
+                let relies = serial || !effects.depends.is_empty() || effects.keyed.relies();
                 published.push(if !state.engine.holds(batch.function, run.claimed.trigger.run, Some(run.fired)) {
                     Published::Stale
                 } else if let Fenced::Waits(repair) = fenced {
                     Published::Waits(repair)
-                } else if fenced == Fenced::Again || !as_seen || (tainted && relies) {
+                } else if fenced == Fenced::Again || !as_seen || keyed.is_none() || (tainted && relies) {
                     Published::Conflict
                 } else {
                     let begun = tx.next_sequence();
                     // Nothing is to keep a run from being given up: reads that take too much room are left out with it.
-                    let reads =
-                        Some(&effects.reads).filter(|reads| publication.dead.is_none() || reads.bytes() <= reads_max);
-                    tx.reads(batch.function, run.claimed.trigger.as_run(), reads.cloned().unwrap_or_default())?;
+                    let reads = keyed.filter(|reads| publication.dead.is_none() || reads.bytes() <= reads_max);
+                    tx.reads(batch.function, run.claimed.trigger.as_run(), reads.unwrap_or_default())?;
                     match &publication.dead {
                         None => leave(&mut publish, tx, batch, run, effects, &mut newest)?,
                         // Its record no longer exists, so neither does the run.
@@ -417,6 +423,7 @@ impl Settling<'_, '_> {
         let of_run = match error.code() {
             Code::RoomExhausted => self.feeds_itself(&ended) || self.never_fits(&ended),
             Code::LogNotFound | Code::RecordTooLong | Code::BatchTooLarge | Code::RunTooWide | Code::LinksFull => true,
+            Code::NotATable | Code::TableNotCounter | Code::TableFull | Code::DatabaseLimit => true,
             _ => false,
         };
         if of_run && dead.is_none() {
@@ -498,7 +505,15 @@ fn leave(
             }
         };
         let admission = Admission { cause, ordinal, room: Room::Run, named: None, ending: Some(batch.function) };
-        let appended = publish.append(tx, log, &append.payload, admission)?;
+        let appended = match &append.change {
+            None => publish.append(tx, log, &append.payload, admission)?,
+            Some(change) => {
+                let changed = publish.change(tx, log, &change.request(&append.payload), change.now_us, admission)?;
+                // A key that was to be deleted had no value.
+                let Some((appended, _)) = changed else { continue };
+                appended
+            }
+        };
         newest.entry(log.id()).and_modify(|seqno| *seqno = appended.seqno);
     }
     Ok(())

@@ -13,7 +13,7 @@
 use super::{
     Shared,
     publish::Fate,
-    stage::{APPENDS_MAX, Target, now_ns},
+    stage::{APPENDS_MAX, Awaiting, Printing, Target, is_synchronous, now_ns},
     worker::{Batch, Fired},
 };
 use millrace_journal::{Kind, Position};
@@ -28,8 +28,11 @@ use millrace_namespace::{
         flows::{Flow, Way},
     },
 };
-use millrace_runtime::{LogCalls, Outcome};
-use millrace_wire::{Code, Error, EventId, LogName, Result};
+use millrace_runtime::{LogCalls, Outcome, no_tables};
+use millrace_wire::{
+    Code, Error, EventId, LogName, Result,
+    table::{TableAnswer, TableRequest},
+};
 use std::collections::BTreeMap;
 
 /// Most calls of one run: each is an entry in the journal.
@@ -282,6 +285,20 @@ impl<'a> StreamedCalls<'a> {
         self.rights().readable(log, None)
     }
 
+    /// What a run with a network reads, it can show. No run reads what the database of a synchronous table lacks.
+    fn await_written(&mut self, log: &str) -> Result<()> {
+        let journal = self.shared.namespace.journal();
+        let waited = match self.batch.starter.definition().spec.network {
+            true => self.shared.await_written(journal.tail()),
+            false => journal.catalog().and_then(|catalog| match catalog.log(log).filter(|log| is_synchronous(log)) {
+                Some(log) => self.shared.written(vec![(log.id(), 0)]),
+                None => Ok(()),
+            }),
+        };
+        // The run is tried again later; that it waited in vain is no answer of the log.
+        waited.or_else(|error| self.stopped(Stop::Refused(error)))
+    }
+
     fn read(&self, log: Readable<'_>, seqno: u64) -> Result<Vec<u8>> {
         let name: LogName = log.name().parse()?;
         let log = self.shared.namespace.journal().log(&name)?;
@@ -297,6 +314,11 @@ impl<'a> StreamedCalls<'a> {
 }
 
 impl LogCalls for StreamedCalls<'_> {
+    fn printed(&mut self, bytes: &[u8]) {
+        let run = self.run.claimed.trigger.run;
+        Printing::new(self.shared.namespace.printed(), &self.batch.starter, run).add(bytes);
+    }
+
     fn result(&mut self, result: &[u8]) {
         self.result = RunResult::admitted(result).to_bytes();
     }
@@ -334,6 +356,7 @@ impl LogCalls for StreamedCalls<'_> {
             }
         }
         let read = self.readable(log).and_then(|log| self.read(log, seqno));
+        self.await_written(log)?;
         let answer = match &read {
             Ok(bytes) if bytes.len() > INLINE_MAX_BYTES => Answer::Stored,
             Ok(bytes) => Answer::Bytes(bytes.clone()),
@@ -351,10 +374,22 @@ impl LogCalls for StreamedCalls<'_> {
             _ => {}
         }
         let newest = self.readable(log).and_then(|log| self.newest(log));
+        self.await_written(log)?;
         let answer =
             newest.as_ref().map_or_else(|error| Answer::Refused(error.clone()), |seqno| Answer::Number(*seqno));
         self.note(question, answer);
         newest
+    }
+
+    fn table(&mut self, table: &str, request: &[u8]) -> Result<Vec<u8>> {
+        if TableRequest::decode(request)? != TableRequest::Externalize {
+            return Err(no_tables(table));
+        }
+        // What it has published is written, too. In a further attempt it waits again, which changes nothing.
+        self.shared
+            .await_written(self.shared.namespace.journal().tail())
+            .or_else(|error| self.stopped(Stop::Refused(error)))?;
+        Ok(TableAnswer::default().encode())
     }
 
     fn now_ns(&mut self) -> u64 {

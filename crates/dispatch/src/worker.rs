@@ -5,13 +5,14 @@ use super::{
     engine::{Claimed, Engine, Millis, Trigger},
     pool::{Pool as Threads, Rest, no_thread},
     publish::{Ended, Fate},
-    stage::{RunCalls, Stage, TaskCalls},
+    stage::{Awaiting, Printing, RunCalls, Stage, TaskCalls},
     starter::Starter,
     state::is_transient,
     streamed::StreamedCalls,
 };
 use millrace_journal::{Attempt, Catalog, Function, Position};
 use millrace_namespace::{
+    Need, Shows, Site,
     runs::pending::RecordOf,
     tasks::{self, Pool},
 };
@@ -20,12 +21,15 @@ use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
 use std::{
     cell::{Cell, RefCell},
     sync::Arc,
+    task::{Wake, Waker},
     thread,
     time::{Duration, Instant},
 };
 
 /// Results are published together, but none waits longer than this for a run behind it to end.
 const PUBLISH_DELAY: Duration = Duration::from_millis(1);
+/// A run that waits for a database is woken; it looks this often whether the host stops, or it has waited too long.
+const WRITTEN_LOOK: Duration = Duration::from_millis(50);
 /// How often it is looked whether the run in progress was cancelled: a look reads one word of shared memory.
 pub(super) const CANCEL_LOOK: Duration = Duration::from_millis(250);
 /// How long a run may take before those behind it in its batch are left to others, if there may be others.
@@ -129,6 +133,40 @@ impl Batch {
     }
 }
 
+impl Awaiting for Shared {
+    fn written(&self, records: Vec<(u32, u64)>) -> Result<()> {
+        let gate = self.namespace.gate();
+        if !gate.may_wait() {
+            return Ok(());
+        }
+        let (journal, upto) = (self.namespace.journal(), self.namespace.journal().tail());
+        let catalog = journal.catalog()?;
+        let mut needs = Vec::new();
+        for (log, seqno) in records {
+            let position = match catalog.log_by_id(log) {
+                Some(log) if seqno > 0 => journal.position(log, seqno),
+                _ => Position::default(),
+            };
+            // Of a record that is gone, it is not known what it depends on.
+            let shows = match position == Position::default() {
+                true => Shows::Log { log, upto },
+                false => Shows::Record(position.just_after()),
+            };
+            needs.extend(gate.needs(Site::Get, &shows));
+        }
+        self.await_needs(&needs)
+    }
+}
+
+/// Wakes a thread.
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
 /// Follows one streamed run.
 struct Watching<'a> {
     batch: &'a Batch,
@@ -201,10 +239,23 @@ impl Shared {
                 return Ok(());
             }
         };
+        let networked = claim.starter.definition().spec.network;
+        let waited = match networked {
+            true => self.await_written(self.namespace.journal().tail()),
+            false => self.await_start(&claim),
+        };
+        if let Err(error) = waited {
+            self.start_failed(&claim, error);
+            return Ok(());
+        }
         let fired = self.fire(&claim);
         let mut slowest = None;
         if let Ok(Some(batch)) = &fired {
-            slowest = self.execute(batch, &mut *executor);
+            // Others have appended between the two.
+            match networked.then(|| self.await_written(batch.snapshot)) {
+                Some(Err(_)) => self.give_back(batch),
+                _ => slowest = self.execute(batch, &mut *executor),
+            }
         }
         let mut state = self.state();
         state.engine.ended(claim.function);
@@ -223,6 +274,51 @@ impl Shared {
             runner.idle.retain(|(generation, _)| *generation == claim.starter.generation());
         }
         fired.map(drop)
+    }
+
+    /// Waits until the databases of tables have everything on which what a run can read depends: with a network, the run could show it.
+    pub fn await_written(&self, upto: Position) -> Result<()> {
+        self.await_needs(&self.namespace.gate().needs(Site::Get, &Shows::All(upto)))
+    }
+
+    /// Waits until the databases of synchronous tables have the writes because of which these runs start.
+    fn await_start(&self, claim: &Claim) -> Result<()> {
+        let gate = self.namespace.gate();
+        let mut needs = Vec::new();
+        if gate.may_wait() {
+            let catalog = self.namespace.journal().catalog()?;
+            for Claimed { trigger: Trigger { log, seqno, .. }, .. } in &claim.runs {
+                if let Some(log) = catalog.log_by_id(*log) {
+                    let upto = self.namespace.journal().position(log, *seqno).just_after();
+                    needs.extend(gate.needs(Site::Get, &Shows::Start(upto)));
+                }
+            }
+        }
+        self.await_needs(&needs)
+    }
+
+    fn await_needs(&self, needs: &[Need]) -> Result<()> {
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        for (database, number) in needs {
+            database.wake(*number, &waker);
+            while database.reached() < *number {
+                database.check()?;
+                if self.stopping() {
+                    return Err(Code::WritesWaiting.error("the host stops, and a database has not got all writes"));
+                }
+                thread::park_timeout(WRITTEN_LOOK);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the runs of a batch back that were not started.
+    fn give_back(&self, batch: &Batch) {
+        let rights = &batch.starter.definition().spec.rights;
+        let (journal, catalog) = (self.namespace.journal(), batch.catalog.clone());
+        let stage =
+            Stage::new(self.namespace.tables(), journal, catalog, batch.snapshot, (rights, None), batch.runs.len());
+        self.settle(batch, &stage, (0..batch.runs.len()).map(Ended::unused).collect());
     }
 
     fn start_failed(&self, claim: &Claim, error: Error) {
@@ -335,7 +431,8 @@ impl Shared {
         let rights = &batch.starter.definition().spec.rights;
         let (journal, catalog) = (self.namespace.journal(), batch.catalog.clone());
         let pool = batch.runs[0].record.as_ref().ok().and_then(|(log, _)| Pool::of(log));
-        let stage = Stage::new(journal, catalog, batch.snapshot, (rights, pool), batch.runs.len());
+        let stage =
+            Stage::new(self.namespace.tables(), journal, catalog, batch.snapshot, (rights, pool), batch.runs.len());
         if ready == 0 {
             self.settle(batch, &stage, hopeless(batch));
             return None;
@@ -362,7 +459,10 @@ impl Shared {
                 run: index,
                 replay: replay(run),
                 starter: &batch.starter,
+                awaiting: self,
+                trigger: (run.claimed.trigger.log, run.claimed.trigger.seqno),
                 record: run.record.as_ref().map_or(&[], |(_, payload)| payload),
+                printed: Printing::new(self.namespace.printed(), &batch.starter, run.claimed.trigger.run),
             })
             .collect();
         let pool = batch.runs[0].record.as_ref().ok().and_then(|(log, _)| tasks::pool_of(log));
@@ -530,7 +630,9 @@ pub(super) fn due_in(engine: &Engine, looked: Millis, now: Millis) -> Option<Dur
 
 /// How a run ended, as the publisher takes it; what a failed run staged is dropped at once.
 fn of_completion(stage: &RefCell<Stage<'_>>, index: usize, completion: Completion) -> Ended {
+    let again = stage.borrow().effects(index).again;
     let fate = match completion.outcome {
+        _ if again => Fate::Unused,
         Outcome::Done => Fate::Well,
         Outcome::Failed(error) => Fate::Failed(error),
         Outcome::CannotStart(error) => Fate::CannotStart(error),

@@ -7,9 +7,12 @@ mod capabilities;
 mod error;
 mod flows;
 mod functions;
+mod history;
 mod logs;
-mod plans;
+mod mqtt;
 mod runs;
+mod tables;
+mod tasks;
 mod text;
 mod why;
 
@@ -17,10 +20,16 @@ pub use capabilities::{CapabilitiesDoc, CapabilityDoc};
 pub use error::ErrorDoc;
 pub use flows::{FlowDoc, FlowKind, FlowsDoc};
 pub use functions::{DefinitionDoc, FunctionDoc, FunctionsDoc};
+pub use history::{
+    CopyDoc, CorrectsDoc, EstimateDoc, OverwritesDoc, PlanDoc, PlanFoundDoc, PlanState, ReplayDoc, RewritesDoc,
+    TraceBranchDoc, TraceDoc, TracedRecordDoc, TracedRunDoc, ValueDoc,
+};
 pub use logs::{FolderDoc, LogDoc, LogsDoc, PointDoc, RateDoc, SeriesDoc};
-pub use plans::{CopyDoc, CorrectsDoc, EstimateDoc, PlanDoc, PlanFoundDoc, PlanState, ReplayDoc, RewritesDoc};
-pub use runs::{AttemptDoc, RecordName, ResultDoc, RunDoc, RunsDoc};
-pub use text::{counted, hlc_of, id_text, rfc3339};
+pub use mqtt::{MqttClientDoc, MqttDoc, MqttQueueDoc, MqttRefusedDoc};
+pub use runs::{AttemptDoc, FailureDoc, FailuresDoc, OutputDoc, RecordName, ResultDoc, RunDoc, RunsDoc};
+pub use tables::{DatabaseDoc, TableDoc, TroubleDoc};
+pub use tasks::{ObjectDoc, ObjectsDoc, PoolDoc, TasksDoc, WaiterDoc};
+pub use text::{counted, hlc_of, id_text, observed_in, observed_us, rfc3339, rfc3339_us};
 pub use why::{LinkReason, Reason, ReasonDoc, WhyDoc, low_space};
 
 #[cfg(test)]

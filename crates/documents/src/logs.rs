@@ -1,6 +1,11 @@
 //! Logs.
 
+use millrace_wire::TimeField;
 use serde::{Deserialize, Serialize};
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
 
 /// A part of the list of logs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -57,7 +62,7 @@ pub struct SeriesDoc {
     pub from: String,
     /// Where the last bucket ends.
     pub until: String,
-    /// How many records there are in between.
+    /// How many records there are in between; an estimate if some were passed over and `observed` is there.
     pub records: u64,
     /// How many of them were read.
     pub read: u64,
@@ -65,6 +70,12 @@ pub struct SeriesDoc {
     pub numbers: u64,
     /// Whether some were passed over, at equal distances.
     pub sampled: bool,
+    /// The field that has the time of the observation, if the log has one: then all times here are those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed: Option<TimeField>,
+    /// How many of the records that were read have no time in that field; the time of their append takes its place.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub untimed: u64,
     /// The buckets that have a number.
     pub points: Vec<PointDoc>,
 }
@@ -73,7 +84,7 @@ pub struct SeriesDoc {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PointDoc {
-    /// When the last of its records was appended.
+    /// When the last of its records was appended, or observed.
     pub time: String,
     /// The number of that record.
     pub seqno: u64,
@@ -110,4 +121,7 @@ pub struct LogDoc {
     pub last_append: Option<String>,
     /// Tells this log from one that had its name before.
     pub incarnation: u32,
+    /// The field of its records that has the time of the observation, if one has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<TimeField>,
 }

@@ -99,3 +99,60 @@ pub struct ResultDoc {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
+
+/// A part of what a run printed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OutputDoc {
+    /// The run.
+    pub run: String,
+    /// `pending`, `started`, `done`, `dead` or `cancelled`.
+    pub state: String,
+    /// How many bytes it had printed before `text`.
+    pub from: u64,
+    /// What it printed then. Bytes that are not UTF-8 are replaced.
+    pub text: String,
+    /// Where the next part begins.
+    pub next: u64,
+    /// Whether there is nothing more to come: the run has ended, and this is the end of its output.
+    pub ended: bool,
+}
+
+/// Dead letters by function and error.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FailuresDoc {
+    /// Those with the most letters first.
+    pub failures: Vec<FailureDoc>,
+    /// How many letters were read.
+    pub letters: u64,
+    /// Whether there are older letters, which were not read.
+    pub more: bool,
+}
+
+/// Dead letters of one function with one error.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FailureDoc {
+    /// The function.
+    pub function: String,
+    /// The code of the error.
+    pub code: String,
+    /// How many letters there are.
+    pub letters: u64,
+    /// How many of them were not retried.
+    pub waiting: u64,
+    /// When the oldest of them was left.
+    pub first: String,
+    /// When the newest was.
+    pub last: String,
+    /// The run that left the newest.
+    pub run: Option<String>,
+    /// The record of that run.
+    #[serde(flatten)]
+    pub record: RecordName,
+    /// The error of that run.
+    pub error: String,
+    /// The log of the letters.
+    pub dead_letter: String,
+}

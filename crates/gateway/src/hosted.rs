@@ -3,7 +3,8 @@
 use crate::{
     http::{Origin, Sample},
     memory,
-    server::{Certificate, Silence},
+    server::Certificate,
+    silence::Silence,
 };
 use millrace_node::{Access, CLIENT_INDEX_MAX_BYTES, Caller, Gated, Isolation, Limits, Name, Served, token::TokenId};
 use millrace_wire::{Code, Result};
@@ -54,6 +55,10 @@ pub struct Hosted {
     reported: Mutex<HashMap<Name, Arc<Vec<Sample>>>>,
     /// Codes of links to the dashboard.
     pub(crate) codes: crate::http::Codes,
+    /// The newest counters of each namespace, for those who listen to them.
+    pub(crate) samplers: crate::http::Samplers,
+    /// Sessions of MQTT.
+    pub(crate) mqtt: crate::mqtt::Mqtt,
     /// Counters for metrics.
     pub counters: Counters,
     /// Where the host listens with TCP.
@@ -107,7 +112,7 @@ impl Hosted {
     /// Serves these namespaces.
     pub fn new(served: Vec<Served>) -> Self {
         let (draining, silence, counters) = (AtomicBool::new(false), Silence::default(), Counters::default());
-        let codes = crate::http::Codes::default();
+        let (codes, samplers) = (crate::http::Codes::default(), crate::http::Samplers::default());
         let (slow, reported) = (Arc::new(Semaphore::new(SLOW_MAX)), Mutex::default());
         let deploying = Arc::new(Semaphore::new(DEPLOYING_MAX));
         Self {
@@ -125,6 +130,8 @@ impl Hosted {
             reported,
             counters,
             codes,
+            samplers,
+            mqtt: crate::mqtt::Mqtt::default(),
             addresses: OnceLock::new(),
             connections_limit: usize::MAX.into(),
         }

@@ -30,6 +30,8 @@ const FREE_BYTES: usize = 4 << 10;
 const SMALL_MAX_BYTES: usize = 512 << 20;
 /// The memory of an HTTP connection while it answers requests: the parser's buffers in both directions, and its state.
 const HTTP_BYTES: usize = 24 << 10;
+/// The memory of one of several requests of an HTTP connection.
+const STREAM_BYTES: usize = 8 << 10;
 /// Everything larger together, coming and going.
 const LARGE_MAX_BYTES: usize = 256 << 20;
 
@@ -222,6 +224,16 @@ pub(crate) async fn for_http() -> Result<Reservation> {
     Err(Code::HttpMemoryShort.error(format!("connections take {} MiB", SMALL_MAX_BYTES >> 20)))
 }
 
+/// Room for one of several requests of a connection, with a body of at most so many bytes: what is large of it is counted as it comes.
+pub(crate) fn for_stream(body: usize) -> Result<Reservation> {
+    if allowance() <= FREE_BYTES {
+        return Err(Code::HttpMemoryShort.error(format!("connections take {} MiB", SMALL_MAX_BYTES >> 20)));
+    }
+    let mut reservation = Reservation::default();
+    reservation.count(body.saturating_add(FREE_BYTES + STREAM_BYTES).min(SMALL_BYTES));
+    Ok(reservation)
+}
+
 /// Whether there is no room for this number of bytes.
 #[cfg(test)]
 pub(crate) fn is_short_of<const BYTES: usize>() -> bool {
@@ -295,6 +307,18 @@ impl Reservation {
         self.change(0, 0);
         self.account = account.clone();
         self.change(large, small);
+    }
+
+    /// The body of a request over HTTP/2 is no longer needed.
+    pub fn is_answered(&mut self) {
+        self.count(FREE_BYTES + STREAM_BYTES);
+    }
+
+    /// Room for so many bytes of the same account; of more, for what counts as small.
+    pub fn beside(&self, bytes: usize) -> Reservation {
+        let mut beside = Reservation { account: self.account.clone(), large: 0, small: 0 };
+        beside.count(bytes.saturating_add(FREE_BYTES).min(SMALL_BYTES));
+        beside
     }
 
     /// Counts what a connection holds.
@@ -408,5 +432,11 @@ mod tests {
         assert_ne!(allowance(), FREE_BYTES);
         assert!(futures_util::FutureExt::now_or_never(for_http()).is_some_and(|room| room.is_ok()));
         held.clear();
+        // A body that has not come is counted as long as it may get, and a part of an answer while the client has not taken it.
+        let mut request = for_stream(usize::MAX).unwrap();
+        assert_eq!((request.small, for_stream(0).unwrap().small), (SMALL_BYTES - FREE_BYTES, STREAM_BYTES));
+        request.is_answered();
+        assert_eq!((request.small, request.beside(10).small), (STREAM_BYTES, 10));
+        assert_eq!(request.beside(1 << 20).small, SMALL_BYTES - FREE_BYTES);
     }
 }

@@ -62,6 +62,13 @@ impl Directory {
         self.groups.iter().map(|(name, group)| (&**name, group))
     }
 
+    /// One group with these topics.
+    #[cfg(test)]
+    pub fn with<const TOPICS: usize>(name: &str, spec: GroupSpec, topics: [&str; TOPICS]) -> Self {
+        let placed = topics.into_iter().map(|topic| (topic.to_owned(), spec.id)).collect();
+        Self { groups: [(name.to_owned(), spec)].into(), placed, ..Self::default() }
+    }
+
     /// The groups without their topics.
     #[must_use]
     pub fn clone_groups(&self) -> Self {

@@ -1,6 +1,6 @@
 //! The Raft log of a group as an index: which entry has which term, and where its bytes are.
 
-use crate::snapshot::Mark;
+use crate::{leaders::Leaders, snapshot::Mark};
 use millrace_wire::Result;
 use raft::{
     Error as RaftError, GetEntriesContext, RaftState, Storage, StorageError,
@@ -72,6 +72,8 @@ pub struct Slot {
 /// The log of one replica.
 pub struct Index {
     state: State,
+    /// Of the terms of entries.
+    leaders: Leaders,
     voters: Vec<u64>,
     learners: Vec<u64>,
     /// The entry before the first one here, and its term.
@@ -99,6 +101,7 @@ impl Index {
     pub fn new(founders: Vec<u64>, payloads: Box<dyn Payloads>) -> Self {
         Self {
             state: State::default(),
+            leaders: Leaders::default(),
             voters: founders,
             learners: Vec::new(),
             base: 0,
@@ -127,6 +130,7 @@ impl Index {
         self.slots.truncate((index - self.base - 1) as usize);
         self.bytes += u64::from(slot.bytes) + AROUND_BYTES;
         self.slots.push_back(slot);
+        self.leaders.ends_with(slot.term, index);
         true
     }
 
@@ -152,6 +156,7 @@ impl Index {
             }
         } else {
             self.slots.clear();
+            self.leaders.clear();
             self.recent.clear();
             self.recent_bytes = 0;
             (self.base, self.base_term) = (mark.index, mark.term);
@@ -175,6 +180,15 @@ impl Index {
 
     pub fn state(&self) -> State {
         self.state
+    }
+
+    /// The terms of entries, also of trimmed ones, because another replica may have them.
+    pub fn leaders(&self) -> &Leaders {
+        &self.leaders
+    }
+
+    pub fn note_leaders(&mut self, leaders: &Leaders) {
+        self.leaders.note_all(leaders);
     }
 
     /// The entry before the first one here.

@@ -19,7 +19,9 @@
 
 mod command;
 mod directory;
+pub mod goal;
 mod index;
+mod leaders;
 mod machine;
 pub mod plan;
 mod replica;
@@ -32,6 +34,7 @@ pub use command::{
 };
 pub use directory::{Directory, GroupSpec, MAIN, MAIN_NAME, OBJECTS_NAME};
 pub use index::{Form, Payloads, Place, Proposal, State};
+pub use leaders::Leaders;
 pub use machine::{Machine, Without};
 pub use replica::{
     Batch, Beat, Completed, Envelope, Limits, Options, Placement, Recovered, Released, Replica, Role, Turn, Unflushed,

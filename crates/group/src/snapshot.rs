@@ -3,7 +3,7 @@
 //! A snapshot consists of the topics as of an entry, and of the entries before the log's new beginning whose records those topics have. A
 //! replica writes its own snapshots into its log; one that lacks what others have trimmed asks for theirs in chunks.
 
-use crate::{Form, Machine, Proposal, Topics};
+use crate::{Form, Leaders, Machine, Proposal, Topics};
 use millrace_wire::{Code, Error, Result};
 use raft::eraftpb::{ConfState, Snapshot};
 use serde::{Deserialize, Serialize};
@@ -84,6 +84,8 @@ pub enum Write {
     Kept(Proposal),
     /// Completes the snapshot, which replaces everything before its first entry.
     End(Mark),
+    /// Who led in the terms of entries: before the first entry of such a term, and again behind a snapshot.
+    Led(Leaders),
 }
 
 impl Write {
@@ -92,7 +94,7 @@ impl Write {
         match self {
             Write::Entry(entry) | Write::Kept(entry) => entry.data.len(),
             Write::Part(bytes) => bytes.len(),
-            Write::Begin | Write::End(_) => 0,
+            Write::Begin | Write::End(_) | Write::Led(_) => 0,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
         slot::WRONG,
     },
 };
-use millrace_wire::{Code, HISTORY_ALL, HISTORY_MAX, LogName, Name, Result};
+use millrace_wire::{Code, HISTORY_ALL, HISTORY_MAX, LogName, Name, Result, table::TableOptions};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -49,6 +49,8 @@ pub(crate) enum Definition {
         id: u32,
         name: LogName,
         history: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        table: Option<TableOptions>,
     },
     LogHistory {
         id: u32,
@@ -176,6 +178,7 @@ impl Counters {
 struct LogInner {
     id: u32,
     name: LogName,
+    table: Option<TableOptions>,
     counters: Counters,
     /// The word with the end of the committed journal.
     control: Control,
@@ -193,9 +196,9 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    pub(crate) fn new(id: u32, name: LogName, index: Index, control: Control) -> Self {
+    pub(crate) fn new(id: u32, name: LogName, table: Option<TableOptions>, index: Index, control: Control) -> Self {
         let (counters, removed) = (Counters::new(index), AtomicBool::new(false));
-        Self(Arc::new(LogInner { id, name, counters, control, removed }))
+        Self(Arc::new(LogInner { id, name, table, counters, control, removed }))
     }
 
     /// Whether it belongs to the journal that has this control page open.
@@ -211,6 +214,11 @@ impl Log {
     /// The log's name.
     pub fn name(&self) -> &LogName {
         &self.0.name
+    }
+
+    /// Its attributes as a table; `None` if its records have no keys.
+    pub fn table(&self) -> Option<&TableOptions> {
+        self.0.table.as_ref()
     }
 
     /// How many of its newest records a log keeps; [`HISTORY_ALL`] if they are kept until they are trimmed. It may change at any
@@ -562,7 +570,8 @@ impl Catalog {
     pub(crate) fn from_manifest(manifest: &manifest::Manifest, indexes: &Indexes<'_>) -> Result<Self> {
         let mut catalog = Catalog { version: manifest.defined, next_id: manifest.next_id, ..Default::default() };
         for row in &manifest.logs {
-            let definition = Definition::Log { id: row.id, name: row.name.clone(), history: row.history };
+            let definition =
+                Definition::Log { id: row.id, name: row.name.clone(), history: row.history, table: row.table };
             catalog.apply(&definition, manifest.defined, indexes)?;
         }
         for row in &manifest.functions {
@@ -591,13 +600,13 @@ impl Catalog {
     /// Folds one definition that is at `position`.
     pub(crate) fn apply(&mut self, definition: &Definition, position: u64, indexes: &Indexes<'_>) -> Result<()> {
         match definition {
-            Definition::Log { id, name, history } => {
+            Definition::Log { id, name, history, table } => {
                 let log = match indexes.known.and_then(|known| known.log_by_id(*id)) {
                     Some(log) => log.clone(),
                     None => {
                         let history = history_of(*history);
                         let index = indexes.index(*id, Role::Log { history })?;
-                        Log::new(*id, name.clone(), index, indexes.control.clone())
+                        Log::new(*id, name.clone(), *table, index, indexes.control.clone())
                     }
                 };
                 self.insert_log(log);

@@ -25,8 +25,10 @@
 //! * A bit in each kind, flag and key that a later version adds determines whether this version may ignore it: see [`Header::unknown`].
 
 pub(crate) mod compact;
+pub(crate) mod keyed;
 pub mod map;
 pub mod payload;
+pub(crate) mod row;
 
 use crate::checksum::{crc32c, crc32c_after};
 use map::Map;
@@ -583,6 +585,11 @@ impl Entry {
     /// The id that it had in the device from which it was imported, if it was.
     pub fn device_id(&self) -> Option<EventId> {
         payload::device_id(Map::parse(&self.extension)?)
+    }
+
+    /// What it says of a key, if it is a record of a table.
+    pub fn row(&self) -> Option<row::Row<'_>> {
+        row::Row::of(&self.extension)
     }
 
     /// The repair that wrote it, if one did.

@@ -24,7 +24,7 @@ use crate::{
         retention::Staying,
     },
 };
-use millrace_wire::{Code, Durability, Error, LogName, NamespaceId, Result, histogram::Buckets};
+use millrace_wire::{Code, Durability, Error, Hlc, LogName, NamespaceId, Result, histogram::Buckets};
 use std::{
     collections::HashSet,
     io::{self, Read as _},
@@ -329,6 +329,12 @@ impl Journal {
     #[inline]
     pub fn get(&self, log: &Log, seqno: u64, payload: &mut Vec<u8>) -> Result<RecordMeta> {
         self.0.get(log, seqno, Position(u64::MAX), payload)
+    }
+
+    /// When a record was appended, from the header of its entry: its bytes are neither copied nor verified, so that the time of a long record
+    /// costs as little as that of a short one. Damage may make it wrong. Records of repairs and of devices are read as a whole.
+    pub fn clock_of(&self, log: &Log, seqno: u64) -> Result<Hlc> {
+        self.0.clock_of(log, seqno)
     }
 
     /// Reads a record if it was appended before `snapshot`; otherwise it is above the tail.

@@ -36,8 +36,11 @@ mod write;
 pub use catalog::{Catalog, Function, Log, Pin};
 pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink, StagingDir};
 pub use entry::{
-    Entry, Kind, Position, ReplaySeed, Salt, map,
+    Entry, Kind, Position, ReplaySeed, Salt,
+    keyed::KeyedRead,
+    map,
     payload::{Attempt, End, Imported, Origin, Outcome, ReadFrom, ReadRow, Reads, Replaced, Run, What, trigger_record},
+    row::{Operation, Row},
 };
 pub use extent::Extent;
 pub use journal::Journal;
@@ -55,6 +58,6 @@ pub use store::{
 };
 pub use write::{
     commit::{Appended, Committed, RECORD_MAX_BYTES, Transaction, lock_patience, lock_within},
-    retention::Maintained,
+    retention::{Maintained, Needs},
     standing::Writer,
 };

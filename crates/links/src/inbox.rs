@@ -413,6 +413,7 @@ pub(super) fn is_permanent(code: Code) -> bool {
             | Code::LinkForked
             | Code::RelayCircle
             | Code::LinkStopped
+            | Code::LogIsTable
             | Code::SeqnoInvalid
     )
 }
@@ -453,10 +454,11 @@ mod tests {
             LinkForked,
             RelayCircle,
             LinkStopped,
+            LogIsTable,
             SeqnoInvalid,
         ];
         let waits = [LogNotFound, FunctionNotFound, ClockAhead, LinkOutOfOrder];
-        let room = [Busy, RoomExhausted, OutboxFull, PublishBufferFull, RepairWaits];
+        let room = [Busy, DatabaseBacklog, RoomExhausted, OutboxFull, PublishBufferFull, RepairWaits, MountBusy];
         let disk = [DiskFull, ReadOnly, Io, AppendUncertain, JournalFull];
         let told = [&permanent[..], &waits, &room, &disk].concat();
         for (code, ..) in millrace_wire::catalogue() {

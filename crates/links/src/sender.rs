@@ -445,7 +445,8 @@ impl Sender {
 
     /// Reads records into a batch. Whether the history has passed them meanwhile.
     fn fill(&mut self, batch: &mut Batch, latest: u64, bytes_max: usize) -> Result<bool> {
-        let journal = self.links.namespace.journal();
+        let namespace = &self.links.namespace;
+        let journal = namespace.journal();
         let (mut payload, mut sent) = (Vec::new(), Vec::new());
         for number in batch.first..=latest {
             let (id, hlc, safe, taken) = match journal.get(&self.log, number, &mut payload) {
@@ -463,7 +464,9 @@ impl Sender {
                 Err(error) => return Err(error),
             };
             let full = batch.bytes.len() + payload.len() > bytes_max || batch.items.len() == BATCH_RECORDS_MAX;
-            if full && !batch.items.is_empty() {
+            // A record that waits for a database keeps back only itself and the later ones.
+            let waits = !batch.items.is_empty() && !namespace.gate().needs(Site::Send, &Shows::Record(safe)).is_empty();
+            if (full || waits) && !batch.items.is_empty() {
                 break;
             }
             sent.push(safe);

@@ -16,7 +16,7 @@ use crate::{
     runs::RunState,
 };
 use millrace_journal::{Catalog, HISTORY_MAX, Journal, Kind, Log, Origin, Outcome, Position, Transaction};
-use millrace_wire::{Code, Error, EventId, JsonBytesRead, LogName, Name, Result};
+use millrace_wire::{Code, Error, EventId, Hlc, JsonBytesRead, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeSet, HashMap},
@@ -25,6 +25,9 @@ use std::{
 
 /// Letters between two waits for the disk.
 const SETTLE_EVERY: u64 = 256;
+/// Most letters that one list of failures reads, and the fewest of each log, however many logs there are.
+const FAILURES_READ_MAX: u64 = 20_000;
+const FAILURES_READ_LEAST: u64 = 64;
 
 /// How many letters a dead-letter log has had; functions may share one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,6 +88,49 @@ pub struct RetriedAll {
     pub gone: u64,
 }
 
+/// Dead letters of one function with one error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailureGroup {
+    /// The function.
+    pub function: Name,
+    /// The code of the error.
+    pub code: String,
+    /// How many letters there are.
+    pub letters: u64,
+    /// How many of them were not retried.
+    pub waiting: u64,
+    /// When the oldest and the newest of them were left.
+    pub times: (Hlc, Hlc),
+    /// The run that left the newest; none if its id was lost to damage.
+    pub run: EventId,
+    /// The record of that run: its log and number.
+    pub record: (String, u64),
+    /// The error of that run.
+    pub error: String,
+    /// The log of the letters.
+    pub dead_letter: LogName,
+}
+
+/// Dead letters by function and error, those with the most letters first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Failures {
+    /// The groups.
+    pub groups: Vec<FailureGroup>,
+    /// How many letters were read.
+    pub letters: u64,
+    /// Whether there are older letters that were not read.
+    pub more: bool,
+}
+
+/// Which dead letters are retried: those of a function, or those of them with one error.
+#[derive(Clone, Copy, Debug)]
+pub struct Letters<'a> {
+    /// The function.
+    pub function: &'a Name,
+    /// The code of the error, if only that is meant.
+    pub code: Option<&'a str>,
+}
+
 /// Whether the caller may read the records of a log.
 pub type MayRead<'a> = &'a dyn Fn(&str) -> Result<()>;
 
@@ -96,6 +142,8 @@ struct DeadLetterText {
     log: String,
     seqno: u64,
     code: String,
+    #[serde(default)]
+    error: String,
     #[serde(flatten)]
     record: JsonBytesRead,
 }
@@ -114,6 +162,7 @@ impl DeadLetterText {
 /// A letter in its log.
 struct Found {
     id: EventId,
+    at: Hlc,
     dead: EventId,
     letter: DeadLetterText,
     seqno: u64,
@@ -253,7 +302,7 @@ impl Namespace {
         let letter = serde_json::from_slice::<DeadLetterText>(&payload).ok();
         Ok(letter.and_then(|letter| {
             let dead = letter.dead(meta.cause).filter(|_| self.is_from_host(log, seqno))?;
-            Some(Found { id: meta.id, dead, letter, seqno })
+            Some(Found { id: meta.id, at: meta.hlc, dead, letter, seqno })
         }))
     }
 
@@ -265,13 +314,14 @@ impl Namespace {
         patience: Duration,
         progress: &mut dyn FnMut(&Retried),
     ) -> Result<RetriedAll> {
-        self.retry_function_of(function, patience, &|_| Ok(()), progress)
+        self.retry_letters(Letters { function, code: None }, patience, &|_| Ok(()), progress)
     }
 
-    /// The same for a caller that may not read every log. Letters about records that it may not read are left and counted.
-    pub fn retry_function_of(
+    /// The same for some of them, and for a caller that may not read every log. Letters about records that it may not read are left and
+    /// counted.
+    pub fn retry_letters(
         &self,
-        function: &Name,
+        Letters { function, code }: Letters<'_>,
         patience: Duration,
         may_read: MayRead<'_>,
         progress: &mut dyn FnMut(&Retried),
@@ -289,7 +339,7 @@ impl Namespace {
             Ok(())
         };
         let mut retry_each = |found: Found, unsettled: &mut Vec<Retried>| {
-            if found.letter.function != *function {
+            if found.letter.function != *function || code.is_some_and(|code| found.letter.code != code) {
                 return Ok(true);
             }
             match self.retry(&log, &found, &mut notes, patience, may_read) {
@@ -340,6 +390,75 @@ impl Namespace {
             seqno += 1;
         }
         Ok(())
+    }
+
+    /// The dead letters since a moment, of one function or of all, by function and error. The newest of each log are read; `check` fails
+    /// once the caller no longer waits.
+    pub fn failures(&self, since: Hlc, function: Option<&Name>, check: &dyn Fn() -> Result<()>) -> Result<Failures> {
+        let logs = match function {
+            Some(name) => {
+                let stat = self.functions()?.into_iter().find(|stat| stat.name == *name);
+                let definition = stat.ok_or_else(|| crate::namespace::no_function(name))?.definition?;
+                self.log(&definition.spec.dead_letter).into_iter().collect()
+            }
+            None => self.letter_logs()?,
+        };
+        let share = (FAILURES_READ_MAX / (logs.len() as u64).max(1)).max(FAILURES_READ_LEAST);
+        let (mut groups, mut all): (HashMap<(Name, String), FailureGroup>, _) = (HashMap::new(), Failures::default());
+        for log in &logs {
+            let mut notes = Notes::default();
+            notes.catch_up(self.journal(), &*self.journal().catalog()?, log)?;
+            let (earliest, mut left) = (log.earliest().max(1), share);
+            for seqno in (earliest..=log.latest()).rev() {
+                if left == 0 || all.letters >= FAILURES_READ_MAX {
+                    all.more = true;
+                    break;
+                }
+                left -= 1;
+                if left.is_multiple_of(256) {
+                    check()?;
+                }
+                let found = match self.letter_at(log, seqno) {
+                    Ok(Some(found)) => found,
+                    Ok(None) => continue,
+                    Err(error) => match error.code() {
+                        Code::BelowHistory => break,
+                        Code::RecordVoid | Code::EntryDamaged => continue,
+                        _ => return Err(error),
+                    },
+                };
+                if found.at < since {
+                    break;
+                }
+                let Found { at, dead, letter, .. } = found;
+                if function.is_some_and(|function| letter.function != *function) {
+                    continue;
+                }
+                all.letters += 1;
+                let new = || FailureGroup {
+                    function: letter.function.clone(),
+                    code: letter.code.clone(),
+                    letters: 0,
+                    waiting: 0,
+                    times: (at, Hlc::ZERO),
+                    run: EventId::NONE,
+                    record: Default::default(),
+                    error: String::new(),
+                    dead_letter: log.name().clone(),
+                };
+                let group = groups.entry((letter.function.clone(), letter.code.clone())).or_insert_with(new);
+                group.letters += 1;
+                group.waiting += u64::from(notes.of(seqno).is_none());
+                group.times.0 = group.times.0.min(at);
+                if group.times.1 < at {
+                    (group.times.1, group.run, group.record) = (at, dead, (letter.log, letter.seqno));
+                    group.error = letter.error;
+                }
+            }
+        }
+        all.groups = groups.into_values().collect();
+        all.groups.sort_by(|a, b| (b.letters, &a.function, &a.code).cmp(&(a.letters, &b.function, &b.code)));
+        Ok(all)
     }
 
     /// How many of the letters that a log still has were not run again.

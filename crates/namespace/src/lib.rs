@@ -10,6 +10,7 @@
 
 pub mod admission;
 pub mod bindings;
+pub mod databases;
 pub mod dead_letters;
 pub mod definition;
 pub mod fence;
@@ -24,15 +25,16 @@ pub mod runs;
 mod view;
 
 pub use admission::{Backfilled, Stretch};
-pub use dead_letters::{DeadLetters, MayRead, Retried, RetriedAll};
+pub use dead_letters::{DeadLetters, FailureGroup, Failures, Letters, MayRead, Retried, RetriedAll};
 pub use definition::{Definition, FunctionSpec, Runtime};
 pub use gate::{Free, Gate, Gated, Marks, Need, Of, Shows, Site, Watermark};
 pub use holder::Holder;
 pub use millrace_journal::{CreateOptions, Durability, Journal, Log, OpenOptions, Position};
+pub use millrace_tables as tables;
 pub use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, Result};
 pub use namespace::{
-    AppendOptions, BATCH_RECORDS_MAX, FOLDER, FunctionStat, LogStat, Namespace, NewRecord, Receipt, Record,
-    check_directory, found, journal_dir, named, no_function,
+    AppendOptions, BATCH_RECORDS_MAX, FOLDER, FunctionStat, LogStat, Namespace, NewRecord, Note, Receipt, Record,
+    TableStat, check_directory, check_table_request, found, journal_dir, named, no_function, now_us,
 };
 pub use runs::tasks;
 pub use runs::{

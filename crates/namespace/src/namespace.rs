@@ -3,7 +3,10 @@
 mod appends;
 mod fences;
 mod flows;
+mod logs;
 mod room;
+pub(crate) mod tables;
+mod times;
 
 use crate::{
     admission::{self, Publish, Room, Stage},
@@ -16,27 +19,24 @@ use crate::{
     keys::Keys,
     names,
     outbox::NewMessage,
-    runs::{
-        flows::Flows,
-        fold::Fold,
-        pending::{Pending, pending},
-    },
+    runs::{flows::Flows, printed::Printed},
 };
 pub use appends::{AppendOptions, NewRecord, Receipt};
 use millrace_journal::{
     Appended, Catalog, CreateOptions, Durability, Journal, Log, OpenOptions, Position, Transaction,
 };
+use millrace_tables::Tables;
 use millrace_wire::{
-    Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result, Transient, histogram::Measures,
+    Address, Code, Error, EventId, Headers, Hlc, LogName, Name, RETRY_AFTER_MS, Result, Transient, histogram::Measures,
 };
 use serde::Serialize;
 use std::{
-    collections::HashMap,
     io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
+pub use tables::{Note, TableStat, check_request as check_table_request, now_us};
 
 /// Where an application's directory has its namespace, unless it says otherwise.
 pub const FOLDER: &str = ".millrace";
@@ -53,7 +53,7 @@ pub struct Namespace {
     inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     journal: Journal,
     bindings: BindingsCache,
     gate: Arc<Gate>,
@@ -61,6 +61,9 @@ struct Inner {
     fence: Fence,
     measures: Measures,
     flows: Flows,
+    tables: Tables,
+    printed: Printed,
+    pub(crate) marks: std::sync::OnceLock<Arc<crate::databases::DatabaseMarks>>,
 }
 
 /// A record as it is read.
@@ -76,6 +79,8 @@ pub struct Record {
     pub cause: EventId,
     /// Its bytes.
     pub payload: Vec<u8>,
+    /// What its client said beside them.
+    pub headers: Headers,
 }
 
 /// A log and how full it is.
@@ -142,8 +147,21 @@ impl Namespace {
     pub fn over(journal: Journal) -> Self {
         let gate = Gate::new(journal.clone());
         let (bindings, keys, fence) = (BindingsCache::default(), Keys::default(), Fence::default());
-        let (measures, flows) = (Measures::default(), Flows::default());
-        Self { inner: Arc::new(Inner { journal, bindings, gate, keys, fence, measures, flows }) }
+        let (measures, flows, printed) = (Measures::default(), Flows::default(), Printed::default());
+        let (tables, marks) = (Tables::default(), std::sync::OnceLock::new());
+        Self {
+            inner: Arc::new(Inner { journal, bindings, gate, keys, fence, measures, flows, printed, tables, marks }),
+        }
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+
+    /// The same namespace as long as somebody else has it open.
+    pub fn downgrade(&self) -> impl Fn() -> Option<Namespace> + Send + Sync + use<> {
+        let inner = Arc::downgrade(&self.inner);
+        move || Some(Namespace { inner: inner.upgrade()? })
     }
 
     /// The one gate that holds what leaves.
@@ -359,7 +377,7 @@ impl Namespace {
     }
 
     /// Waits at the gate; so do errors.
-    fn out<T>(&self, result: Result<Gated<T>>, durability: Option<Durability>) -> Result<T> {
+    pub(crate) fn out<T>(&self, result: Result<Gated<T>>, durability: Option<Durability>) -> Result<T> {
         result.unwrap_or_else(|error| self.gate().refuse(error, durability)).wait()
     }
 
@@ -398,7 +416,7 @@ impl Namespace {
     fn read(&self, log: &Log, seqno: u64) -> Result<(Record, Position)> {
         let mut payload = Vec::new();
         let meta = self.journal().get(log, seqno, &mut payload)?;
-        let record = Record { seqno, id: meta.id, hlc: meta.hlc, cause: meta.cause, payload };
+        let record = Record { seqno, id: meta.id, hlc: meta.hlc, cause: meta.cause, payload, headers: meta.headers };
         Ok((record, meta.safe))
     }
 
@@ -494,125 +512,6 @@ impl Namespace {
     /// The log of this name.
     pub fn log(&self, name: &str) -> Result<Log> {
         found(self.journal().catalog()?.log(name), name).cloned()
-    }
-
-    /// Makes a log that keeps its `history` newest records readable; one with the same attributes is left as it is.
-    pub fn create_log(&self, name: &LogName, history: u64) -> Result<Log> {
-        self.out(self.create_log_gated(name, history), None)
-    }
-
-    /// [`Namespace::create_log`], still held at the gate.
-    pub fn create_log_gated(&self, name: &LogName, history: u64) -> Result<Gated<Log>> {
-        names::check_public(name)?;
-        let committed = self.journal().commit(|tx| tx.create_log(name, history))?;
-        Ok(self.gate().hold(Site::CreateLog, committed.value, Shows::Report(committed.end), None))
-    }
-
-    /// Has a log keep another number of its newest records; whether it kept a different one. See
-    /// [`millrace_journal::Transaction::set_history`].
-    pub fn set_history(&self, name: &LogName, history: u64) -> Result<bool> {
-        let changed = self.out(self.set_history_gated(name, None, history), None)?;
-        self.reclaim_alone();
-        Ok(changed)
-    }
-
-    /// [`Namespace::set_history`], still held at the gate. It is refused if the log no longer keeps `from` records, on which the caller's
-    /// decision was based.
-    pub fn set_history_gated(&self, name: &LogName, from: Option<u64>, history: u64) -> Result<Gated<bool>> {
-        names::check_public(name)?;
-        let committed = self.journal().commit(|tx| {
-            let log = found(tx.catalog().log(name), name)?.clone();
-            if from.is_some_and(|from| from != log.history()) {
-                return Err(Code::Busy.error(format!("the history of log '{name}' was changed meanwhile")));
-            }
-            tx.set_history(&log, history)
-        })?;
-        Ok(self.gate().hold(Site::CreateLog, committed.value, Shows::Report(committed.end), None))
-    }
-
-    /// Removes a log that no function is bound to and no pending run was caused by.
-    pub fn remove_log(&self, name: &LogName) -> Result<()> {
-        self.out(self.remove_log_gated(name), None)?;
-        self.reclaim_alone();
-        Ok(())
-    }
-
-    /// [`Namespace::remove_log`], still held at the gate.
-    pub fn remove_log_gated(&self, name: &LogName) -> Result<Gated<()>> {
-        names::check_public(name)?;
-        // Pending runs up to here are checked before the lock is taken, so that no other process waits; later ones under the lock.
-        let counted = self.journal().commit(|tx| {
-            Ok(tx.catalog().functions().map(|function| (function.id(), function.triggered())).collect())
-        })?;
-        let counted: HashMap<u32, u64> = counted.value;
-        let id = self.log(name)?.id();
-        let mut user = self.pending_run_of(&*self.journal().catalog()?, id, &|_| 1)?;
-        loop {
-            let committed = self.journal().commit(|tx| {
-                let catalog = tx.catalog().clone();
-                let log = found(catalog.log(name), name)?;
-                if let Some(user) = self.user_of(tx, log) {
-                    return Err(Code::LogInUse.error(format!("log '{name}' is in use: {user}")));
-                }
-                let begun = self.pending_run_of(&catalog, log.id(), &|function| {
-                    counted.get(&function).map_or(1, |counted| counted + 1)
-                })?;
-                let is_pending = |fold: &Fold| {
-                    let function = catalog.function_by_id(fold.function);
-                    function.and_then(|function| function.run(fold.run.number)).is_some_and(|item| item.closed == 0)
-                };
-                if let Some(fold) = begun.or_else(|| user.clone().filter(is_pending)) {
-                    let user = format!("run {}, which one of its records caused, is pending", fold.run.id);
-                    return Err(Code::LogInUse.error(format!("log '{name}' is in use: {user}")));
-                }
-                if user.is_some() { Ok(false) } else { tx.remove_log(name).map(|()| true) }
-            })?;
-            if committed.value {
-                return Ok(self.gate().hold(Site::RemoveLog, (), Shows::Report(committed.end), None));
-            }
-            // That one has ended; there may be others.
-            user = self.pending_run_of(&*self.journal().catalog()?, id, &|_| 1)?;
-        }
-    }
-
-    /// A pending run that a record of this log caused, among those of each function from a number on.
-    fn pending_run_of(&self, catalog: &Catalog, log: u32, from: &dyn Fn(u32) -> u64) -> Result<Option<Fold>> {
-        for function in catalog.functions() {
-            for run in pending(self.journal(), function, from(function.id())) {
-                if let Pending::Run(fold) = run?
-                    && fold.record.0 == log
-                {
-                    return Ok(Some(*fold));
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    /// The reason why this log is needed, if any.
-    fn user_of(&self, tx: &mut Transaction<'_>, log: &Log) -> Option<String> {
-        let bindings = self.bindings_of(tx);
-        if bindings.is_mirror(log.id()) {
-            return Some("it is the mirror of a topic".to_owned());
-        }
-        if bindings.is_of_device(log.id()) {
-            return Some("it has the records of a device".to_owned());
-        }
-        for (function, definition) in bindings.functions() {
-            if let Ok(definition) = definition {
-                let spec = &definition.spec;
-                if spec.on.contains(log.name()) {
-                    return Some(format!("function '{}' is bound to it", spec.name));
-                }
-                if spec.dead_letter == *log.name() && tx.pending(function) > 0 {
-                    return Some(format!(
-                        "function '{}' has pending runs and leaves its dead letters there",
-                        spec.name
-                    ));
-                }
-            }
-        }
-        None
     }
 
     /// Every log, by name.
@@ -717,6 +616,7 @@ struct Outside<'a> {
     catalog: Arc<Catalog>,
     function: Option<&'a str>,
     cause: EventId,
+    headers: Option<&'a Headers>,
     publish: Publish<'a>,
 }
 
@@ -727,7 +627,8 @@ impl<'a> Outside<'a> {
             fences::pass(namespace.journal(), tx, fence)?;
         }
         let catalog = tx.catalog().clone();
-        Ok(Self { catalog, function: options.function, cause: options.cause, publish: Publish::new(namespace, tx) })
+        let publish = Publish::new(namespace, tx);
+        Ok(Self { catalog, function: options.function, cause: options.cause, headers: options.headers, publish })
     }
 
     fn append(&mut self, tx: &mut Transaction<'_>, log: &str, payload: &[u8], ordinal: u16) -> Result<Appended> {
@@ -740,7 +641,10 @@ impl<'a> Outside<'a> {
         let log = found(self.catalog.log(log), log)?;
         let named = self.function.map(|name| named(&self.catalog, self.publish.bindings(), name)).transpose()?;
         let stage = Stage { cause: self.cause, ordinal, room: Room::Outside, named, ending: None };
-        self.publish.append(tx, log, payload, stage)
+        match self.headers {
+            Some(headers) => self.publish.append_headed(tx, log, payload, headers, stage),
+            None => self.publish.append(tx, log, payload, stage),
+        }
     }
 
     /// The refusal of a batch.
@@ -790,8 +694,9 @@ mod tests {
 
     #[test]
     fn an_append_waits_for_room_and_for_nothing_else() {
-        let of_appends = [Code::Busy, Code::OutboxFull, Code::PublishBufferFull];
-        let of_runs = [Code::RoomExhausted, Code::RepairWaits]; // No append from outside is refused with these.
+        let of_appends = [Code::Busy, Code::OutboxFull, Code::PublishBufferFull, Code::DatabaseBacklog];
+        // No append from outside is refused with these.
+        let of_runs = [Code::RoomExhausted, Code::RepairWaits, Code::MountBusy];
         for (code, ..) in millrace_wire::catalogue() {
             let waits = of_appends.contains(&code) || of_runs.contains(&code);
             assert_eq!(lacks_room(&code.error("")), waits, "{code:?}");

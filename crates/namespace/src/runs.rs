@@ -12,6 +12,7 @@ pub mod flows;
 pub mod fold;
 mod list;
 pub mod pending;
+pub mod printed;
 mod result;
 pub mod tasks;
 #[cfg(test)]

@@ -27,6 +27,11 @@ impl<'j> View<'j> {
         Self { journal, catalog, upto, newest: HashMap::new(), passed: HashMap::new() }
     }
 
+    /// The definitions.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
     /// The log of this name, which a run may read or append to.
     pub fn log(&self, checked: impl Checked) -> Result<Log> {
         let name = checked.name();

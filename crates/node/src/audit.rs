@@ -63,6 +63,9 @@ pub enum Act {
     /// A peer was given another address from elsewhere.
     #[serde(rename = "outbox.set")]
     OutboxSet,
+    /// A database was set from elsewhere.
+    #[serde(rename = "database.set")]
+    DatabaseSet,
     /// A caller with a capability was refused.
     #[serde(rename = "denied")]
     Denied,
@@ -87,6 +90,7 @@ impl Act {
             Self::ClusterSecret => "cluster.secret",
             Self::RelaySet => "relay.set",
             Self::OutboxSet => "outbox.set",
+            Self::DatabaseSet => "database.set",
             Self::Denied => "denied",
         }
     }
@@ -213,6 +217,7 @@ mod tests {
             Act::ClusterSecret,
             Act::RelaySet,
             Act::OutboxSet,
+            Act::DatabaseSet,
             Act::Denied,
         ];
         for act in all {

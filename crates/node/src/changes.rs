@@ -8,12 +8,12 @@ use crate::{
     DEAD_LETTER_HISTORY, Definition, FunctionStat, Isolation, Namespace,
     audit::{Audited, audit},
     functions::{self, Apart, StoreLock},
-    pools,
+    mqtt, pools,
     repairs::{amend_policy, declare_amendable},
 };
-use millrace_application::{Application, FunctionDeclaration};
+use millrace_application::{Application, FunctionDeclaration, mqtt::summary};
 use millrace_journal::Transaction;
-use millrace_wire::{Code, Error, LogName, Name, Result, history};
+use millrace_wire::{Code, Error, LogName, Name, Result, TimeField, history};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -88,6 +88,18 @@ pub struct Step {
     /// Of a log: whether sources may amend its records from now on, if that changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amendable: Option<bool>,
+    /// Of a log: the field that has the time of the observation, if that changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<TimeChange>,
+}
+
+/// Another field that has the time of the observation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeChange {
+    /// The present one.
+    pub from: Option<TimeField>,
+    /// The new one.
+    pub to: Option<TimeField>,
 }
 
 /// Another history of a log.
@@ -108,7 +120,7 @@ fn is_zero(number: &u64) -> bool {
 impl Step {
     /// A step of this kind, without anything else to say.
     pub fn new(what: What, name: &str, action: Action) -> Self {
-        Self { what, name: name.into(), action, given_up: 0, history: None, amendable: None }
+        Self { what, name: name.into(), action, given_up: 0, history: None, amendable: None, time: None }
     }
 
     /// A function that was removed, and how many of its pending runs were given up with it.
@@ -345,12 +357,15 @@ impl<'a> Changes<'a> {
 
     /// Refuses to remove every function for a file that declares nothing: an editor or a program may have emptied it to write it again.
     fn check_declares(&self, leftovers: &[&FunctionStat]) -> Result<()> {
-        let Application { path, logs, topics, functions, .. } = self.application;
-        if leftovers.is_empty() || !(logs.is_empty() && topics.is_empty() && functions.is_empty()) {
+        let Application { path, logs, topics, functions, mqtt, .. } = self.application;
+        if leftovers.is_empty() || mqtt.is_some() || !(logs.is_empty() && topics.is_empty() && functions.is_empty()) {
             return Ok(());
         }
-        let (path, count) = (path.display(), leftovers.len());
-        Err(Code::ApplicationEmpty.error(format!("{path} declares nothing; {count} functions were deployed from it")))
+        let deployed = match leftovers.len() {
+            1 => "1 function was".to_owned(),
+            count => format!("{count} functions were"),
+        };
+        Err(Code::ApplicationEmpty.error(format!("{} declares nothing; {deployed} deployed from it", path.display())))
     }
 
     /// The functions that applying would remove.
@@ -430,7 +445,25 @@ impl<'a> Changes<'a> {
     /// The settings that applying would change.
     fn plan_settings(&self, namespace: &Namespace) -> Vec<Step> {
         let changes = self.application.settings.changes(namespace);
-        changes.iter().map(|change| Step::new(What::Setting, change, Action::Updated)).collect()
+        let mut steps: Vec<Step> =
+            changes.iter().map(|change| Step::new(What::Setting, change, Action::Updated)).collect();
+        steps.extend(self.plan_mqtt(namespace));
+        for settings in &self.application.databases {
+            let action = match namespace.has_database(settings) {
+                Ok(Some(true)) => continue,
+                Ok(Some(false)) => Action::Updated,
+                _ => Action::Created,
+            };
+            steps.push(Step::new(What::Setting, &format!("database {}", settings.name), action));
+        }
+        steps
+    }
+
+    /// The change of the rules for topics of MQTT.
+    fn plan_mqtt(&self, namespace: &Namespace) -> Option<Step> {
+        let rules = self.application.mqtt.as_ref()?;
+        let differ = mqtt::rules(namespace).map_or(true, |there| there != *rules);
+        differ.then(|| Step::new(What::Setting, &summary(rules), Action::Updated))
     }
 
     fn confined(&self) -> bool {
@@ -454,19 +487,34 @@ impl<'a> Changes<'a> {
         let mut steps = Vec::new();
         for log in &self.application.logs {
             let (name, wanted) = (&log.name, log.history);
+            if let Some(namespace) = namespace.filter(|_| existing.contains_key(&**name))
+                && namespace.log(name)?.table().copied() != log.table
+            {
+                let (is, wanted) = match log.table {
+                    Some(_) => ("no table, or one with other attributes", "a table"),
+                    None => ("a table", "a log without keys"),
+                };
+                return Err(Code::LogExists.error(format!("log '{name}' is {is}; the file declares {wanted}")));
+            }
             let policy = match namespace.filter(|_| existing.contains_key(&**name)) {
                 Some(namespace) => amend_policy(namespace, name)?,
                 None => None,
             };
             let amendable = (policy != log.amendable).then_some(log.amendable.is_some());
+            // The file says nothing about the records of tables.
+            let from = match namespace.filter(|_| existing.contains_key(&**name) && log.table.is_none()) {
+                Some(namespace) => namespace.time_field(&namespace.log(name)?)?,
+                None => None,
+            };
+            let time = (from != log.time).then(|| TimeChange { from, to: log.time.clone() });
             let action = match existing.get(&**name) {
                 None => Action::Created,
-                Some(there) if *there == wanted && amendable.is_none() => Action::Unchanged,
+                Some(there) if *there == wanted && amendable.is_none() && time.is_none() => Action::Unchanged,
                 Some(_) => Action::Updated,
             };
             let was = existing.get(&**name).filter(|was| action == Action::Updated && **was != wanted);
             let history = was.map(|was| HistoryChange { from: *was, to: wanted });
-            steps.push(Step { history, amendable, ..Step::new(What::Log, name, action) });
+            steps.push(Step { history, amendable, time, ..Step::new(What::Log, name, action) });
         }
         // Dead-letter logs are created with their functions; an existing one keeps its history.
         let missing = self.dead_letters().into_iter().filter(|name| !existing.contains_key(&***name));
@@ -505,6 +553,8 @@ impl<'a> Changes<'a> {
 
         for step in self.plan_settings(namespace) {
             self.application.settings.apply(namespace)?;
+            self.application.mqtt.as_ref().map_or(Ok(false), |rules| mqtt::set_rules(namespace, rules))?;
+            self.application.databases.iter().try_for_each(|settings| namespace.set_database(settings).map(drop))?;
             progress(Progress::Step(&step));
         }
         let declared = self.application.logs.iter().map(|log| (&log.name, log.history));
@@ -513,7 +563,11 @@ impl<'a> Changes<'a> {
             declared.chain(dead_letters).map(|(name, history)| (&**name, (name, history))).collect();
         for step in planned {
             if let (Action::Created, Some((name, history))) = (step.action, histories.get(&*step.name)) {
-                namespace.create_log(name, *history)?;
+                let declared = self.application.logs.iter().find(|log| log.name == **name);
+                match declared.and_then(|log| log.table) {
+                    Some(table) => namespace.create_table(name, *history, table)?,
+                    None => namespace.create_log(name, *history)?,
+                };
             }
             if let Some(change) = step.history {
                 namespace.set_history_gated(&step.name.parse()?, Some(change.from), change.to)?.wait()?;
@@ -521,6 +575,9 @@ impl<'a> Changes<'a> {
             let declared = self.application.logs.iter().find(|log| *log.name == *step.name);
             if let (Some(_), Some(log)) = (step.amendable, declared) {
                 declare_amendable(namespace, &log.name, log.amendable)?;
+            }
+            if let Some(change) = &step.time {
+                namespace.set_time_field(&step.name.parse()?, change.to.as_ref())?;
             }
             progress(Progress::Step(&step));
         }
@@ -585,6 +642,9 @@ impl<'a> Changes<'a> {
         }
         if let Some(sent) = self.sent.filter(|_| !leaving.is_empty()) {
             audit(namespace, &sent.line)?;
+        }
+        if self.application.mqtt.is_some() && mqtt::set_rules(namespace, &[])? {
+            progress(Progress::Step(&Step::new(What::Setting, &summary(&[]), Action::Updated)));
         }
         for function in &leaving {
             remove(namespace, &function.name, force, progress)?;

@@ -23,6 +23,7 @@ mod facts;
 mod host;
 pub mod invoke;
 pub mod manage;
+pub mod mqtt;
 mod objects;
 pub mod pools;
 pub mod repairs;
@@ -39,7 +40,7 @@ pub use access::{
     limits::{CLIENT_HISTORY_MAX, CLIENT_INDEX_MAX_BYTES, Limits},
     objects::{CallRight, ShownObject},
     submit::{SUBMISSION_PATIENCE, Submitted},
-    watch::{End, Growth},
+    watch::{Advance, AppendedRecords, End, Growth},
 };
 pub use audit::{AUDIT_HISTORY, Act, Audited, audit, audited};
 pub use documents::series::{SERIES_RECORDS_MAX, Span, rate, series};
@@ -59,17 +60,20 @@ pub use millrace_journal::{
     Salvaged, Space,
 };
 pub use millrace_links as links;
+pub use millrace_namespace::databases;
 pub use millrace_namespace::{
     AppendOptions, Attempt, BATCH_RECORDS_MAX, Backfilled, DeadLetters, Definition, Ending, Free, FunctionSpec,
-    FunctionStat, Gate, Gated, Holder, LogStat, Marks, Namespace, Need, NewRecord, Of, Receipt, Record, RecordRef,
-    ResultKind, Retried, RetriedAll, RunError, RunFilter, RunPage, RunResult, RunState, RunView, Runtime, Shows, Site,
-    Stretch, Watermark, check_directory,
+    FunctionStat, Gate, Gated, Holder, Letters, LogStat, Marks, Namespace, Need, NewRecord, Of, Receipt, Record,
+    RecordRef, ResultKind, Retried, RetriedAll, RunError, RunFilter, RunPage, RunResult, RunState, RunView, Runtime,
+    Shows, Site, Stretch, TableStat, Watermark, check_directory,
     definition::{
         AmendPolicy, BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, DEAD_LETTER_HISTORY, LogScope, OUTPUT_MAX_BYTES,
         PENDING_MAX, RETRIES_MAX, Rights, SendScope, TIMEOUT_MAX,
     },
     keys::{KEY_MAX_BYTES, KEYS_MAX},
+    now_us,
     runs::flows::{FLOWS_MAX, Flow, Flows, Way},
+    tables::When,
 };
 pub use millrace_security::token;
 pub use millrace_security::{
@@ -77,9 +81,9 @@ pub use millrace_security::{
     token::{Caller, Resource, Right},
 };
 pub use millrace_wire::{
-    Address, Code, Error, EventId, HISTORY_ALL, HISTORY_DEFAULT, Hlc, LogName, Name, NamespaceId, RETRY_AFTER_MS,
-    Result, history,
+    Address, Code, Error, EventId, HISTORY_ALL, HISTORY_DEFAULT, Headers, Hlc, LogName, Name, NamespaceId,
+    RETRY_AFTER_MS, Result, TimeField, TimeUnit, history,
 };
 pub use objects::{Answer, Answered, Objects, Waiting};
-pub use trace::{ENTRIES_MAX, Trace, TraceBranch, TraceFilter, Traced, trace};
+pub use trace::{ENTRIES_MAX, TraceFilter, link_word, trace};
 pub use why::{Why, why};

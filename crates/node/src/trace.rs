@@ -3,19 +3,21 @@
 //! One request reads at most [`ENTRIES_MAX`] entries, whatever the journal has. What lies beyond is counted as missing or can be asked for:
 //! a branch is an event that can be asked about as well, and the effects go on behind the last entry that was read.
 
-use crate::repairs::{self, Phase};
+use crate::{
+    documents::state_word,
+    repairs::{self, Phase},
+};
 use millrace_causality::{Builder, Event, History, Link, Place, Table, Tree, TreeLimits};
+use millrace_documents::{TraceBranchDoc, TraceDoc, TracedRecordDoc, TracedRunDoc, ValueDoc, rfc3339};
 use millrace_journal::{Entry, Kind, Outcome, Position};
 use millrace_namespace::{Namespace, RunState};
 use millrace_security::check::is_secret;
-use millrace_wire::{Code, EventId, Hlc, LogName, Result};
+use millrace_wire::{Code, EventId, LogName, Result};
 
 /// Most entries that one request reads.
 pub const ENTRIES_MAX: u64 = 65_536;
 /// How many of them lie behind an event whose causes are asked for: a run reads after it was triggered.
 const BEHIND: u64 = ENTRIES_MAX / 4;
-/// The longest shown beginning of a record.
-const VALUE_MAX_BYTES: usize = 4096;
 
 /// What is asked about an event.
 #[derive(Clone, Copy, Debug)]
@@ -28,82 +30,13 @@ pub struct TraceFilter {
     pub after: Option<Position>,
 }
 
-/// A part of what an event caused, or of what it came from.
-#[derive(Clone, Debug)]
-pub struct Trace {
-    /// The branches; the first is the event itself, and each comes after the one above it.
-    pub branches: Vec<TraceBranch>,
-    /// How many records the tree has, shown or not.
-    pub records: u64,
-    /// How many runs.
-    pub runs: u64,
-    /// How many causes are not among the entries that were read.
-    pub unknown: u64,
-    /// How many entries were read.
-    pub entries: u64,
-    /// Where to go on, if the journal has more entries behind those that were read.
-    pub next: Option<Position>,
-}
-
-/// A record or a run.
-#[derive(Clone, Debug)]
-pub struct TraceBranch {
-    /// Its id.
-    pub id: EventId,
-    /// How it hangs on the branch above.
-    pub link: Link,
-    /// The number of that branch; of the first, none.
-    pub above: Option<usize>,
-    /// When it was.
-    pub at: Hlc,
-    /// What it is.
-    pub what: Traced,
-    /// How many records and runs below it are not shown.
-    pub more: u64,
-}
-
-/// What a branch is.
-#[derive(Clone, Debug)]
-pub enum Traced {
-    /// A record.
-    Record {
-        /// Its log, unless that was removed.
-        log: Option<String>,
-        /// Its number.
-        seqno: u64,
-        /// How many bytes it has.
-        bytes: u64,
-        /// Their beginning; nothing if nobody may read it, or it is gone.
-        data: Option<Vec<u8>>,
-        /// The repair in force that gave it its value, or removed it.
-        repair: Option<(u64, bool)>,
-    },
-    /// A run.
-    Run {
-        /// Its function, unless that was removed.
-        function: Option<String>,
-        /// Its state; nothing if the entries that tell it are gone.
-        state: Option<RunState>,
-        /// How many attempts there were.
-        attempts: u64,
-        /// When the last one began.
-        began: Option<Hlc>,
-        /// When it ended.
-        ended: Option<Hlc>,
-        /// The error for which it was given up.
-        code: Option<String>,
-        /// The repair that replayed it.
-        replayed: Option<u64>,
-    },
-}
-
 /// Traces the event of an id, or the record `LOG@SEQNO`.
 pub fn trace(
     namespace: &Namespace,
     event: &str,
     filter: &TraceFilter,
     check: &dyn Fn() -> Result<()>,
-) -> Result<Trace> {
+) -> Result<TraceDoc> {
     let journal = namespace.journal();
     let root = find(namespace, event)?;
     let read = read(namespace, &root, filter, check)?;
@@ -118,18 +51,43 @@ pub fn trace(
     let mut branches = Vec::with_capacity(tree.branches.len());
     for (number, branch) in tree.branches.iter().enumerate() {
         check()?;
-        branches.push(TraceBranch {
-            id: history.id(branch.place),
-            link: branch.link,
+        let mut doc = TraceBranchDoc {
+            id: history.id(branch.place).to_string(),
+            link: link_word(branch.link).map(Into::into),
             above: (number > 0).then_some(branch.above),
-            at: history.row(branch.place).hlc(),
-            what: traced(namespace, &history, branch.place)?,
+            time: rfc3339(history.row(branch.place).hlc()),
             more: branch.more,
-        });
+            ..TraceBranchDoc::default()
+        };
+        match history.row(branch.place).is(Kind::Trigger) {
+            true => doc.run = Some(run(namespace, &history, branch.place)?),
+            false => doc.record = Some(record(namespace, &history, branch.place)?),
+        }
+        branches.push(doc);
     }
-    let next = (read.end < journal.tail() && !filter.up).then_some(read.end);
-    let Tree { records, runs, unknown, .. } = tree;
-    Ok(Trace { branches, records, runs, unknown, entries: read.entries, next })
+    let next = (read.end < journal.tail() && !filter.up).then_some(read.end.get());
+    Ok(TraceDoc {
+        event: branches.first().map(|root| root.id.clone()).unwrap_or_default(),
+        direction: if filter.up { "causes" } else { "effects" }.into(),
+        branches,
+        records: tree.records,
+        runs: tree.runs,
+        unknown: tree.unknown,
+        entries: read.entries,
+        next,
+    })
+}
+
+/// How an event hangs on the one above it, in documents.
+pub fn link_word(link: Link) -> Option<&'static str> {
+    match link {
+        Link::Root => None,
+        Link::Triggered => Some("triggered"),
+        Link::Read => Some("read"),
+        Link::Appended => Some("appended"),
+        Link::Forwarded => Some("forwarded"),
+        Link::Claimed => Some("claimed"),
+    }
 }
 
 fn find(namespace: &Namespace, event: &str) -> Result<Entry> {
@@ -138,14 +96,22 @@ fn find(namespace: &Namespace, event: &str) -> Result<Entry> {
     if let Ok(id) = event.parse::<EventId>() {
         return journal.find(id)?.ok_or_else(gone);
     }
-    let Some((log, seqno)) = event.rsplit_once('@') else { return Err(gone()) };
+    let (log, seqno) = match event.rsplit_once('@') {
+        Some((log, seqno)) => {
+            let wrong = || Code::SeqnoInvalid.error(format!("'{}' is not a sequence number", seqno.escape_debug()));
+            (log, Some(seqno.parse().ok().filter(|seqno: &u64| *seqno > 0).ok_or_else(wrong)?))
+        }
+        None => (event, None),
+    };
     let log = namespace.log(&log.parse::<LogName>()?)?;
-    let seqno: u64 = seqno.parse().ok().filter(|seqno| *seqno > 0).ok_or_else(gone)?;
+    let seqno = seqno.unwrap_or_else(|| log.latest());
+    // The log shows a repaired record in its slot, and the tree hangs on the original.
+    if let Some(replaced) = journal.replaced(&log, seqno)? {
+        return journal.find(replaced.origin)?.ok_or_else(gone);
+    }
     let mut payload = Vec::new();
     let record = journal.get(&log, seqno, &mut payload)?;
-    // The log shows a repaired record in its slot, and the tree hangs on the original.
-    let original = journal.position(&log, seqno);
-    match journal.entry_at(original) {
+    match journal.entry_at(journal.position(&log, seqno)) {
         Ok(entry) if entry.kind == Kind::Append && entry.seqno == seqno => Ok(entry),
         _ => journal.find(record.id)?.ok_or_else(gone),
     }
@@ -198,52 +164,56 @@ fn read(namespace: &Namespace, root: &Entry, filter: &TraceFilter, check: &dyn F
     Ok(Read { table: builder.finish(), entries, end: scan.position() })
 }
 
-fn traced(namespace: &Namespace, history: &History, place: Place) -> Result<Traced> {
-    let (table, row, id) = (history.table(place), history.row(place), history.id(place));
-    if row.is(Kind::Trigger) {
-        let replay = table.replay(place.row);
-        // The run's own entries may lie beyond those that were read.
-        let view = match namespace.run(id) {
-            Err(error) if error.code() == Code::RunNotFound => None,
-            view => Some(view?),
-        };
-        let outcome = replay.and_then(|replay| table.row(replay.row).outcome());
-        let state = outcome.map(|(outcome, _)| match outcome {
-            Outcome::Done => RunState::Done,
-            Outcome::Dead => RunState::Dead,
-            Outcome::Cancelled => RunState::Cancelled,
-        });
-        let dead = view.as_ref().and_then(|view| view.ending.as_ref()?.dead.as_ref());
-        let code = match outcome {
-            Some((_, code)) => (code != 0).then(|| format!("MR{code:04}")),
-            None => dead.map(|dead| dead.code.clone()),
-        };
-        return Ok(Traced::Run {
-            function: table.function_name(row.subject).map(Into::into),
-            state: state.or(view.as_ref().map(|view| view.state)),
-            attempts: view.as_ref().map_or(0, |view| view.attempts.len() as u64),
-            began: view.as_ref().and_then(|view| view.attempts.last()).map(|attempt| attempt.at),
-            ended: view.as_ref().and_then(|view| view.ended),
-            code,
-            replayed: replay.map(|replay| replay.repair),
-        });
-    }
+/// A run, with what its own entries tell; they may lie beyond those that were read.
+fn run(namespace: &Namespace, history: &History, place: Place) -> Result<TracedRunDoc> {
+    let (table, row) = (history.table(place), history.row(place));
+    let replay = table.replay(place.row);
+    let view = match namespace.run(history.id(place)) {
+        Err(error) if error.code() == Code::RunNotFound => None,
+        view => Some(view?),
+    };
+    let outcome = replay.and_then(|replay| table.row(replay.row).outcome());
+    let state = outcome.map(|(outcome, _)| match outcome {
+        Outcome::Done => RunState::Done,
+        Outcome::Dead => RunState::Dead,
+        Outcome::Cancelled => RunState::Cancelled,
+    });
+    let dead = view.as_ref().and_then(|view| view.ending.as_ref()?.dead.as_ref());
+    let code = match outcome {
+        Some((_, code)) => (code != 0).then(|| format!("MR{code:04}")),
+        None => dead.map(|dead| dead.code.clone()),
+    };
+    Ok(TracedRunDoc {
+        function: table.function_name(row.subject).map(Into::into),
+        state: state.or(view.as_ref().map(|view| view.state)).map(|state| state_word(state).into()),
+        attempts: view.as_ref().map_or(0, |view| view.attempts.len() as u64),
+        began: view.as_ref().and_then(|view| view.attempts.last()).map(|attempt| rfc3339(attempt.at)),
+        ended: view.as_ref().and_then(|view| view.ended).map(rfc3339),
+        code,
+        replayed_by: replay.map(|replay| replay.repair),
+    })
+}
+
+/// A record, with its value now and before a repair.
+fn record(namespace: &Namespace, history: &History, place: Place) -> Result<TracedRecordDoc> {
+    let (table, row) = (history.table(place), history.row(place));
     let log = table.log_name(row.subject).map(String::from);
     let version = table.version(place.row);
-    let shown = version.map_or(id, |version| table.id(version.row));
-    let bytes = version.map_or(row, |version| table.row(version.row)).record_bytes();
-    let is_hidden = log.as_deref().is_some_and(is_secret) || version.is_some_and(|version| version.void);
-    let found = if is_hidden { None } else { namespace.journal().find(shown)? };
-    let data = found.map(|entry| {
-        let mut data = entry.payload;
-        // A text that is cut stays a text.
-        let mut length = data.len().min(VALUE_MAX_BYTES);
-        while length < data.len() && data[length] & 0xC0 == 0x80 && length > VALUE_MAX_BYTES - 4 {
-            length -= 1;
-        }
-        data.truncate(length);
-        data
-    });
-    let repair = version.map(|version| (version.repair, version.void));
-    Ok(Traced::Record { log, seqno: row.seqno, bytes, data, repair })
+    let is_hidden = log.as_deref().is_some_and(is_secret);
+    let value = |row: u32, is_hidden: bool| -> Result<ValueDoc> {
+        let bytes = table.row(row).record_bytes();
+        let found = if is_hidden { None } else { namespace.journal().find(table.id(row))? };
+        Ok(found.map_or_else(|| ValueDoc::hidden(bytes), |entry| ValueDoc::new(&entry.payload, bytes)))
+    };
+    Ok(TracedRecordDoc {
+        log,
+        seqno: row.seqno,
+        repair: version.map(|version| version.repair),
+        void: version.is_some_and(|version| version.void),
+        value: match version {
+            Some(version) => value(version.row, is_hidden || version.void)?,
+            None => value(place.row, is_hidden)?,
+        },
+        original: version.map(|_| value(place.row, is_hidden)).transpose()?,
+    })
 }

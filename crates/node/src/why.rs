@@ -15,7 +15,7 @@ use millrace_namespace::{
     no_function,
     runs::pending::{Pending, pending},
 };
-use millrace_wire::{Code, EventId, Hlc, LogName, Name, Result};
+use millrace_wire::{Code, DatabaseName, EventId, Hlc, LogName, Name, Result};
 use std::collections::HashSet;
 
 /// Most pending runs that the answer about a log lists.
@@ -61,6 +61,7 @@ pub fn why(namespace: &Namespace, target: &str) -> Result<Why> {
         let links = links_behind(namespace, |_| true)?.into_iter().chain(dead);
         let repairs = repairs_behind(namespace, |_| true)?;
         let worth = refused_streams(namespace)?.into_iter().chain(wrong_clock(namespace));
+        let worth = worth.chain(databases_behind(namespace, None)?);
         ("namespace".into(), asked.all().into_iter().chain(links).chain(repairs).chain(worth).collect())
     } else if let Ok(run) = target.parse::<EventId>() {
         (format!("run {run}"), asked.run(namespace.run(run)?))
@@ -69,7 +70,10 @@ pub fn why(namespace: &Namespace, target: &str) -> Result<Why> {
     } else if catalog.log(target).is_some() {
         let links = links_behind(namespace, |link| link.from == target || link.to == target)?;
         let repairs = repairs_behind(namespace, |log| log == target)?;
-        (format!("log '{target}'"), asked.log(target)?.into_iter().chain(links).chain(repairs).collect())
+        let database = catalog.log(target).and_then(|log| log.table()?.database);
+        let databases = database.map_or(Ok(Vec::new()), |database| databases_behind(namespace, Some(&database)))?;
+        let of_log = asked.log(target)?.into_iter().chain(links).chain(repairs).chain(databases);
+        (format!("log '{target}'"), of_log.collect())
     } else {
         let named = links_behind(namespace, |link| link.name == target)?;
         let what = format!("link '{target}'");
@@ -101,6 +105,26 @@ fn links_behind(namespace: &Namespace, wanted: impl Fn(&LinkView) -> bool) -> Re
         })
     };
     Ok(views.iter().filter(behind).map(reason).collect())
+}
+
+/// The databases that lack something, or with which something is wrong.
+fn databases_behind(namespace: &Namespace, of: Option<&DatabaseName>) -> Result<Vec<Reason>> {
+    let mut reasons = Vec::new();
+    for doc in crate::documents::databases(namespace)? {
+        if of.is_some_and(|name| *name != doc.database) || doc.unwritten == 0 && doc.trouble.is_none() {
+            continue;
+        }
+        let (name, unwritten, waiting) = (doc.database, doc.unwritten, doc.waiting);
+        let mut notice = format!("database '{name}': answers that wait: {waiting}; writes that it lacks: {unwritten}");
+        if let Some(oldest_ms) = doc.oldest_ms {
+            notice += &format!(", the oldest {oldest_ms} ms old");
+        }
+        if let Some(trouble) = doc.trouble {
+            notice += &format!("; {}: {}", trouble.code, trouble.error);
+        }
+        reasons.push(Reason::Notice { notice });
+    }
+    Ok(reasons)
 }
 
 /// The incoming streams that were refused because another copy of their namespace sends them.

@@ -34,6 +34,7 @@ const DISK: AppendOptions<'_> = AppendOptions {
     clock: ZERO,
     key: None,
     fence: None,
+    headers: None,
     patience: Duration::ZERO,
 };
 const ZERO: Hlc = Hlc::ZERO;

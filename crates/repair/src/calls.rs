@@ -11,7 +11,10 @@ use millrace_namespace::{
     outbox::{self, message, state::State},
 };
 use millrace_runtime::{LogCalls, Replay};
-use millrace_wire::{Address, Code, Error, LogName, Result};
+use millrace_wire::{
+    Address, Code, Error, LogName, Result,
+    table::{TableAnswer, TableRequest},
+};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The limits are those of a run that is not replayed.
@@ -263,6 +266,14 @@ impl LogCalls for Calls<'_> {
         self.note(log, newest, What::Latest);
         let own = self.own.get(&log).map_or(0, Vec::len) as u64;
         Ok(if own > 0 { self.past.newest_slot(log, &self.fired) + own } else { newest })
+    }
+
+    fn table(&mut self, table: &str, request: &[u8]) -> Result<Vec<u8>> {
+        // What the run read was written when it was first executed.
+        if TableRequest::decode(request)? == TableRequest::Externalize {
+            return Ok(TableAnswer::default().encode());
+        }
+        self.breaks(format!("the run uses table '{table}', and repairs cannot change tables yet"))
     }
 
     fn now_ns(&mut self) -> u64 {

@@ -44,7 +44,10 @@ pub use book::{
     repair, repairs,
 };
 pub use changes::{Change, changes};
-pub use open::{CodeRequest, Correction, Request, abandon, ask_apply, ask_run, close, open, open_code, too_old, undo};
+pub use open::{
+    CodeRequest, Correction, Request, abandon, ask_apply, ask_run, check_functions, close, open, open_code, too_old,
+    undo,
+};
 pub use session::{SLOTS_MAX, Session, drive};
 pub use verify::{Verified, verify};
 

@@ -80,7 +80,7 @@ fn members(across: Vec<String>) -> Result<Vec<String>> {
 
 /// Refuses an unknown function in the list of functions that are replayed in spite of effects outside. If other namespaces take part, it
 /// may be one of theirs.
-fn check_functions(namespace: &Namespace, across: &[String], run_external: &[Name]) -> Result<()> {
+pub fn check_functions(namespace: &Namespace, across: &[String], run_external: &[Name]) -> Result<()> {
     let catalog = namespace.journal().catalog()?;
     match run_external.iter().find(|name| across.is_empty() && catalog.function(name).is_none()) {
         Some(unknown) => Err(no_function(unknown)),
@@ -103,6 +103,9 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     check_none_open(namespace)?;
     check_public(&request.log)?;
     let log = namespace.log(&request.log)?;
+    if log.table().is_some() {
+        return Err(Code::TableUnrepaired.error(format!("'{}' is a table", request.log)));
+    }
     let Request { mut corrections, reason, log: name, accept_unknown, append_new, across, run_external } = request;
     let across = members(across)?;
     check_functions(namespace, &across, &run_external)?;

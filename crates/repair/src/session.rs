@@ -427,7 +427,7 @@ impl<'a> Session<'a> {
     /// Replays a run and journals its effects. If nobody decides about the repair any more, the records of a run that cannot be replayed stay.
     fn settle(&mut self, at: usize) -> Result<()> {
         let run = self.past.runs[at].clone();
-        let unable = |code| matches!(code, Code::RepairUnsupported | Code::RepairGrows);
+        let unable = |code| matches!(code, Code::RepairUnsupported | Code::RepairGrows | Code::TableUnrepaired);
         match self.replay_run(&run) {
             Err(error) if self.is_decided && unable(error.code()) => {
                 let catalog = self.namespace.journal().catalog()?;

@@ -36,6 +36,11 @@ pub trait LogCalls {
     fn get(&mut self, log: &str, seqno: u64) -> Result<Vec<u8>>;
     /// The seqno of the newest record of `log` as of the run's snapshot, 0 if it has none.
     fn latest(&mut self, log: &str) -> Result<u64>;
+    /// Asks a table of the namespace, or changes it with the effects of the run. The request and the answer are opaque here; `wire::table`
+    /// has their bytes. A refusal goes back to the function.
+    fn table(&mut self, table: &str, _request: &[u8]) -> Result<Vec<u8>> {
+        Err(no_tables(table))
+    }
     /// Wall-clock time in nanoseconds since 1970.
     fn now_ns(&mut self) -> u64;
     /// Fills `bytes` from the operating system's random source.
@@ -44,6 +49,8 @@ pub trait LogCalls {
     fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
         Err(Code::RightMissing.error(format!("the function may not read secret '{}'", name.escape_debug())))
     }
+    /// What the run prints, as it comes.
+    fn printed(&mut self, _bytes: &[u8]) {}
     /// The result of the run, if it ends well: a byte that says what it is, and its bytes. The last one counts.
     fn result(&mut self, _result: &[u8]) {}
 }
@@ -91,6 +98,56 @@ pub struct StepWork<'a> {
     pub id: EventId,
     /// What to do, as `spec/protocol/worker.md` defines it. Only code of the class's language decodes it.
     pub request: &'a [u8],
+}
+
+/// A stream of bytes in both directions between a worker and its host.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamWork<'a> {
+    /// What the worker is to do, such as the name of an action.
+    pub name: &'a str,
+    /// Names the stream, as a run's id names a run.
+    pub id: EventId,
+    /// Its arguments. Only the worker decodes them.
+    pub request: &'a [u8],
+}
+
+/// How the bytes of one direction ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// All of them came.
+    Whole,
+    /// Their source failed.
+    Reset(Error),
+}
+
+/// What a host has for a worker at the moment.
+#[derive(Debug)]
+pub enum Taken<'a> {
+    /// These bytes. None, if they are empty.
+    Bytes(&'a [u8]),
+    /// There are no further bytes.
+    End(StreamEnd),
+}
+
+/// The host's end of a stream. Its methods do not block.
+pub trait StreamCalls: Send {
+    /// How many more bytes the worker may send: those for which there is room, and that an earlier call has not returned.
+    fn room(&mut self) -> u32;
+    /// The next bytes of the worker, never more than there is room for.
+    fn put(&mut self, bytes: &[u8]);
+    /// The worker sends no more bytes. It is called once.
+    fn ended(&mut self, how: StreamEnd);
+    /// The next bytes for the worker, at most this many. It may be called with 0, and is not called again after [`Taken::End`].
+    fn take(&mut self, bytes_max: usize) -> Taken<'_>;
+    /// Becomes readable when [`StreamCalls::room`] or [`StreamCalls::take`] has something new. The caller reads from it what is there.
+    fn ready(&self) -> BorrowedFd<'_>;
+    /// What the work has returned, if it succeeded.
+    fn returned(&mut self, _result: &[u8]) {}
+}
+
+/// The answer to a call of a table by a run that cannot use tables.
+pub fn no_tables(table: &str) -> Error {
+    Code::TableUnavailable.error(format!("table '{}'", table.escape_debug()))
 }
 
 /// The answer to a call of a shared object by a run that is no task.

@@ -8,6 +8,8 @@
 //!                      <-- Progress::ended(i, Completion)
 //! Stepper::step(step)  --> a method of an object --> StepCalls::{fields class}, ObjectCalls::call
 //!                      <-- its result
+//! Streamer::open(work) --> code with a stream --> StreamCalls::{room put take}, several at once
+//!          ::drive()   <-- the streams that have ended
 //! ```
 
 mod appends;
@@ -22,7 +24,9 @@ mod step;
 mod wasm;
 mod worker;
 
-pub use calls::{Asked, Later, LogCalls, ObjectCalls, Run, StepCalls, StepWork};
+pub use calls::{
+    Asked, Later, LogCalls, ObjectCalls, Run, StepCalls, StepWork, StreamCalls, StreamEnd, StreamWork, Taken, no_tables,
+};
 pub use millrace_wire::{Code, Error, EventId, Result};
 pub use oneshot::OneshotExecutor;
 pub use replay::Replay;
@@ -195,4 +199,26 @@ pub trait Stepper: Send {
 
     /// Runs a step, and returns its result. A step that kills its worker is an error, and the next one gets a new worker.
     fn step(&mut self, step: &StepWork<'_>, calls: &mut dyn StepCalls, watch: &mut dyn Watch) -> Result<Vec<u8>>;
+}
+
+/// A stream that [`Streamer::open`] has opened. Its number is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkId(pub u64);
+
+/// Runs works that are streams of bytes, several at once in one worker. While streams are open it does nothing else.
+pub trait Streamer: Send {
+    /// Opens a stream. Bytes move in [`Streamer::drive`].
+    ///
+    /// # Errors
+    ///
+    /// The worker does not start, knows no streams, or has as many open as it can.
+    fn open(&mut self, work: &StreamWork<'_>, calls: Box<dyn StreamCalls>) -> Result<WorkId>;
+
+    /// Moves bytes until a stream has ended or the time has come; all that have ended, in this order. Each is reported exactly once.
+    /// Without open streams it returns at once.
+    fn drive(&mut self, until: Option<Instant>) -> Vec<(WorkId, Completion)>;
+
+    /// Asks the worker to end a stream. A worker that has not ended it after one second is killed, and its other streams fail with
+    /// [`Code::WorkerDied`].
+    fn cancel(&mut self, work: WorkId);
 }

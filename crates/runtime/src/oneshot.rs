@@ -168,7 +168,11 @@ impl Running {
     }
 
     fn take_some(&mut self, run: &mut Run<'_>, output: &mut Output, lines: &mut Lines) {
-        self.printed.take_if(|pipe| !read_some(pipe, |bytes| output.push(bytes)));
+        let mut print = |bytes: &[u8]| {
+            output.push(bytes);
+            run.logs.printed(bytes);
+        };
+        self.printed.take_if(|pipe| !read_some(pipe, &mut print));
         self.appended.take_if(|pipe| !read_some(pipe, |bytes| lines.push(bytes, run)));
     }
 }

@@ -1,6 +1,6 @@
 //! What answers the calls of code in progress: of a run, or of a step, which reaches no log.
 
-use crate::{Code, Error, Invocation, LogCalls, ObjectCalls, Outcome, Result, Run, StepCalls, StepWork};
+use crate::{Code, Error, Invocation, LogCalls, ObjectCalls, Outcome, Result, Run, StepCalls, StepWork, StreamWork};
 
 /// What answers the calls of the code that runs now.
 pub(crate) trait Host {
@@ -51,6 +51,13 @@ impl<'a> StepWork<'a> {
     /// What the worker gets: in place of a log, the name of the pool.
     pub(crate) fn invocation(&self) -> Invocation<'a> {
         Invocation { log: self.pool, seqno: 0, payload: self.request, run: self.id, attempt: 1, streamed: false }
+    }
+}
+
+impl<'a> StreamWork<'a> {
+    /// What the worker gets: in place of a log, the name of the work.
+    pub(crate) fn invocation(&self) -> Invocation<'a> {
+        Invocation { log: self.name, seqno: 0, payload: self.request, run: self.id, attempt: 1, streamed: false }
     }
 }
 

@@ -516,7 +516,7 @@ fn a_sandbox_that_ended_is_made_anew() {
     let [second] = supervisors()[..] else { panic!("one function, {} supervisors", supervisors().len()) };
     assert_ne!(first, second);
     drop((executor, place));
-    assert_eq!(supervisors(), [], "a sandbox that nobody has goes on");
+    assert_eq!(supervisors(), Vec::<u32>::new(), "a sandbox that nobody has goes on");
 }
 
 fn only_who_is_granted_it_has_the_network() {

@@ -19,6 +19,8 @@ use std::net::IpAddr;
 const KEYS_LOG: &str = "_keys";
 /// The log of persistent objects: a right to read logs is none to read objects.
 const ENTITIES_LOG: &str = "_entities";
+/// Sessions and users of MQTT.
+const MQTT: &str = "_mqtt/";
 /// Records that wait to be published: the rights to read them are those on their topic.
 const WAITING: &str = "_publish/";
 /// The kernel's overflow uid: it shows this for every user that the user namespace does not map, so it identifies nobody.
@@ -68,7 +70,7 @@ pub fn target(log: &str) -> Resource<'_> {
 
 /// Whether no caller may read the records of this log.
 pub fn is_secret(log: &str) -> bool {
-    [KEYS_LOG, ENTITIES_LOG].contains(&log) || log.starts_with(WAITING)
+    [KEYS_LOG, ENTITIES_LOG].contains(&log) || [WAITING, MQTT].iter().any(|prefix| log.starts_with(prefix))
 }
 
 #[cfg(test)]

@@ -154,7 +154,7 @@ fn what_is_lost_because_a_host_was_put_back_to_a_copy_is_not_lost_in_silence() {
         for seed in seeds() {
             let setting = Setting { hosts, trims, rolls_back: true, ..Setting::default() };
             let report = match run(seed, setting) {
-                // Two hosts led in one term, and no host heard of both in this term: entries of one index and term look alike.
+                // The only host that knew that the entries were committed has crashed before it had written this.
                 Err(what) if what.contains("no host says") => {
                     undetected += 1;
                     continue;
@@ -169,7 +169,7 @@ fn what_is_lost_because_a_host_was_put_back_to_a_copy_is_not_lost_in_silence() {
     println!(
         "{rolled_back} times a host was put back, {stopped} hosts stopped, {lost} times records were lost, {undetected} times unnoticed"
     );
-    assert!(rolled_back > 0 && stopped > 0 && undetected * 40 <= rolled_back);
+    assert!(rolled_back > 0 && stopped > 0 && undetected * 100 <= rolled_back);
 }
 
 #[test]

@@ -57,13 +57,21 @@ pub enum Defence {
     Programs = 1 << 24,
     /// Once a cluster has changed its secret, the one before permits nothing.
     ClusterSecret = 1 << 25,
+    /// The pages that this machine serves for a host elsewhere forward only requests with the key of their link.
+    PageKey = 1 << 26,
+    /// A caller of the network names no file that the host opens.
+    HostFiles = 1 << 27,
+    /// A user of MQTT publishes and receives only what its topic filters permit.
+    MqttTopics = 1 << 28,
+    /// Where MQTT is not encrypted, only the password of a user of MQTT counts.
+    PlainMqtt = 1 << 29,
 }
 
 static OUT: AtomicU32 = AtomicU32::new(0);
 
 impl Defence {
     /// All of them.
-    pub const ALL: [Defence; 23] = [
+    pub const ALL: [Defence; 27] = [
         Defence::Proof,
         Defence::Grants,
         Defence::Time,
@@ -87,6 +95,10 @@ impl Defence {
         Defence::OwnFiles,
         Defence::Programs,
         Defence::ClusterSecret,
+        Defence::PageKey,
+        Defence::HostFiles,
+        Defence::MqttTopics,
+        Defence::PlainMqtt,
     ];
 
     /// Whether it is active. In other builds than test builds it always is.

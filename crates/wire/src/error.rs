@@ -217,7 +217,7 @@ mod tests {
         use Code::*;
         let codes = || catalogue().map(|(code, ..)| code);
         let disk = [ReadOnly, DiskFull, Io, JournalFull, AppendUncertain, JournalBlocked];
-        let room = [Busy, RoomExhausted, OutboxFull, PublishBufferFull, RepairWaits];
+        let room = [Busy, DatabaseBacklog, RoomExhausted, OutboxFull, PublishBufferFull, RepairWaits, MountBusy];
         let of_request = [
             BatchTooLarge,
             HistoryInvalid,
@@ -228,8 +228,22 @@ mod tests {
             HttpPathUnknown,
             HttpParameterInvalid,
             LoginCodeRefused,
+            PageKeyWrong,
+            ProtocolElsewhere,
+            HttpBodyTooLong,
         ];
-        let of_moment = [Busy, OutboxFull, PublishBufferFull, RoomExhausted, ClockAhead, WaitTimeout, JournalBlocked];
+        let of_moment = [
+            MountBusy,
+            Busy,
+            OutboxFull,
+            PublishBufferFull,
+            RoomExhausted,
+            ClockAhead,
+            WaitTimeout,
+            JournalBlocked,
+            WritesWaiting,
+            DatabaseBacklog,
+        ];
         let of_disk =
             [DiskFull, JournalFull, ReadOnly, Io, AppendUncertain, FlushFailed, JournalPoisoned, ForkedHandle];
         let lost = [

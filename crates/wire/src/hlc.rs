@@ -21,6 +21,11 @@ impl Hlc {
         Self(wall_us << LOGICAL_BITS)
     }
 
+    /// The same, unless the moment is later than any that a clock can name: its 52 bits of microseconds end in the year 2112.
+    pub const fn checked_from_wall_us(wall_us: u64) -> Option<Self> {
+        if wall_us >> (u64::BITS - LOGICAL_BITS) == 0 { Some(Self::from_wall_us(wall_us)) } else { None }
+    }
+
     /// The moment for a new event: the wall clock's, or just after `self` if the wall clock is not ahead of it.
     #[must_use]
     pub fn next(self, wall_us: u64) -> Self {

@@ -7,22 +7,33 @@
 extern uint32_t data_start, data_end, data_load, bss_start, bss_end;
 int main(void);
 
+/* Words at any address, as this processor allows. The C libraries of its vendors copy words, too. */
+typedef struct __attribute__((packed)) {
+    uint32_t word;
+} __attribute__((may_alias)) any;
+
 void *memcpy(void *to, const void *from, size_t size) {
-    uint8_t *at = (uint8_t *)to;
-    for (const uint8_t *byte = (const uint8_t *)from; size-- > 0;) *at++ = *byte++;
+    any *word = (any *)to;
+    const any *other = (const any *)from, *end = other + size / 4;
+    while (other != end) *word++ = *other++;
+    uint8_t *at = (uint8_t *)word;
+    const uint8_t *byte = (const uint8_t *)other;
+    for (size &= 3; size > 0; size--) *at++ = *byte++;
     return to;
 }
 
 void *memmove(void *to, const void *from, size_t size) {
     uint8_t *at = (uint8_t *)to;
     const uint8_t *byte = (const uint8_t *)from;
-    if (at < byte) return memcpy(to, from, size);
+    if (at < byte || at >= byte + size) return memcpy(to, from, size);
     while (size-- > 0) at[size] = byte[size];
     return to;
 }
 
 void *memset(void *to, int byte, size_t size) {
-    for (uint8_t *at = (uint8_t *)to; size-- > 0;) *at++ = (uint8_t)byte;
+    uint8_t *at = (uint8_t *)to;
+    for (; size >= 4; size -= 4, at += 4) ((any *)at)->word = (uint32_t)(byte & 0xFF) * 0x01010101u;
+    while (size-- > 0) *at++ = (uint8_t)byte;
     return to;
 }
 
@@ -68,6 +79,12 @@ void board_number(const char *name, uint32_t value) {
     board_print("\n");
 }
 
+bool board_limit(const char *name, uint32_t value, uint32_t limit) {
+    board_number(name, value);
+    if (value > limit) board_print("above its limit\n");
+    return value <= limit;
+}
+
 /* The timer counts cycles of 25 MHz; with -icount shift=0, an instruction takes a nanosecond. */
 #define SYSTICK ((volatile uint32_t *)0xE000E010)
 static uint32_t started;
@@ -89,12 +106,38 @@ void reset(void) {
     board_end(main() == 0);
 }
 
-static void fault(void) {
+/* The program may define these. */
+__attribute__((weak)) void board_fault(void) {
     board_print("fault\n");
     board_end(false);
 }
 
+__attribute__((weak)) void board_tick(void) {}
+
+/* The watchdog's first warning; it resets the board at the second one. */
+static void wait_for_reset(void) {
+    for (;;) continue;
+}
+
+#define RESET_CONTROL (*(volatile uint32_t *)0xE000ED0C)
+void board_reset(void) {
+    RESET_CONTROL = 0x05FA0004;
+    for (;;) continue;
+}
+
+#define WATCHDOG ((volatile uint32_t *)0x40008000)
+void board_watch(uint32_t cycles) {
+    WATCHDOG[0] = cycles;
+    WATCHDOG[2] = 3;
+}
+
+void board_start_ticks(uint32_t cycles) {
+    SYSTICK[1] = cycles - 1;
+    SYSTICK[2] = 0;
+    SYSTICK[0] = 7;
+}
+
 __attribute__((section(".vectors"), used)) static const void *const vectors[16] = {
-    (const void *)0x20400000, (const void *)reset, (const void *)fault, (const void *)fault, (const void *)fault,
-    (const void *)fault,      (const void *)fault,
+    (const void *)0x20400000,  (const void *)reset,       (const void *)wait_for_reset, (const void *)board_fault,
+    (const void *)board_fault, (const void *)board_fault, (const void *)board_fault,    [15] = (const void *)board_tick,
 };

@@ -36,6 +36,12 @@ static void hmac(const void *key, size_t key_size, const void *bytes, size_t siz
     mrw_hmac_end(&mac, sum);
 }
 
+/* HKDF-Expand for the exporter, which has one block. */
+static void derive_exporter(const uint8_t master[MRW_HASH], uint8_t exporter[MRW_HASH]) {
+    static const uint8_t info[] = {'m', 'i', 'l', 'l', 'r', 'a', 'c', 'e', ' ', 'e', 'x', 'p', 'o', 'r', 't', 'e', 'r', 1};
+    hmac(master, MRW_HASH, info, sizeof info, exporter);
+}
+
 /* HKDF-Expand (RFC 5869): the next 32 bytes, which stand in `sum`, as the ones before do. */
 static void expand(const uint8_t master[MRW_HASH], uint8_t number, uint8_t sum[MRW_HASH]) {
     static const char info[] = {'m', 'i', 'l', 'l', 'r', 'a', 'c', 'e', ' ', 'c', 'h', 'a', 'n', 'n', 'e', 'l', ' ', '1'};
@@ -75,6 +81,7 @@ int mrw_channel_answer(mrw_channel *channel, const uint8_t *token, size_t token_
         expand(master, 4, sum);
         memcpy(out->start, sum, MRW_NONCE);
         memcpy(in->start, sum + MRW_NONCE, MRW_NONCE);
+        derive_exporter(master, channel->open.exporter);
         out->max = (uint16_t)sends;
         in->max = (uint16_t)takes;
     }

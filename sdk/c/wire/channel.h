@@ -3,7 +3,7 @@
  *     mrw_channel_begin --> M1 --> host --> M2 --> mrw_channel_answer, then records: mrw_channel_seal, mrw_channel_open
  *
  * The capability's signature is the key of the channel on both sides. The functions do no I/O and use only memory of
- * the caller: a channel has 128 bytes, and records are encrypted and decrypted in place. A channel serves one connection.
+ * the caller: a channel has 160 bytes, and records are encrypted and decrypted in place. A channel serves one connection.
  */
 #ifndef MILLRACE_CHANNEL_H
 #define MILLRACE_CHANNEL_H
@@ -36,6 +36,7 @@ typedef union mrw_channel {
     } opening;
     struct {
         mrw_direction out, in;
+        uint8_t exporter[MRW_HASH]; /* for proofs that are bound to this channel */
     } open;
 } mrw_channel;
 

@@ -1,7 +1,7 @@
 /* crypto.h - SHA-256 (FIPS 180-4), HMAC (RFC 2104) and ChaCha20-Poly1305 (RFC 8439), as far as the channel needs them.
  *
  * No branch and no address depends on a secret. Nothing is allocated. For a device with hardware for these
- * algorithms, leave crypto.c out and define the same functions.
+ * algorithms, or a library, leave crypto.c out and define the same functions.
  */
 #ifndef MILLRACE_CRYPTO_H
 #define MILLRACE_CRYPTO_H
@@ -14,20 +14,31 @@
 #define MRW_TAG 16
 #define MRW_NONCE 12
 
+#ifdef MRW_BEARSSL /* with device/port/bearssl/crypto.c instead of crypto.c */
+#include <bearssl.h>
+
+typedef br_sha256_context mrw_sha256;
+
+typedef struct mrw_hmac {
+    br_hmac_key_context key;
+    br_hmac_context mac;
+} mrw_hmac;
+#else
 typedef struct mrw_sha256 {
     uint32_t state[8];
     uint64_t size;
     uint8_t block[64];
 } mrw_sha256;
 
-void mrw_sha256_begin(mrw_sha256 *hash);
-void mrw_sha256_add(mrw_sha256 *hash, const void *bytes, size_t size);
-void mrw_sha256_end(mrw_sha256 *hash, uint8_t sum[MRW_HASH]);
-
 typedef struct mrw_hmac {
     mrw_sha256 hash;
     uint8_t key[64];
 } mrw_hmac;
+#endif
+
+void mrw_sha256_begin(mrw_sha256 *hash);
+void mrw_sha256_add(mrw_sha256 *hash, const void *bytes, size_t size);
+void mrw_sha256_end(mrw_sha256 *hash, uint8_t sum[MRW_HASH]);
 
 void mrw_hmac_begin(mrw_hmac *mac, const void *key, size_t size);
 void mrw_hmac_add(mrw_hmac *mac, const void *bytes, size_t size);

@@ -51,7 +51,14 @@ typedef struct mrw_append_many {
 } mrw_append_many;
 typedef struct mrw_appended_many { mrw_array records; /* mrw_appended */ } mrw_appended_many;
 typedef struct mrw_get { mrw_bytes log; uint64_t seqno; uint32_t wait_ms; uint8_t durability; } mrw_get;
-typedef struct mrw_record { uint64_t seqno; mrw_id id; uint64_t hlc; mrw_id cause; mrw_bytes data; } mrw_record;
+typedef struct mrw_record {
+    uint64_t seqno;
+    mrw_id id;
+    uint64_t hlc;
+    mrw_id cause;
+    mrw_bytes data;
+    mrw_bytes headers;
+} mrw_record;
 typedef struct mrw_range { mrw_bytes log; uint64_t from; uint32_t count; uint8_t durability; } mrw_range;
 typedef struct mrw_records { uint32_t incarnation; mrw_array records; /* mrw_record */ uint64_t next; } mrw_records;
 typedef struct mrw_latest { mrw_bytes log; uint64_t above; uint32_t wait_ms; uint8_t durability; } mrw_latest;

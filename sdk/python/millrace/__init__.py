@@ -44,13 +44,14 @@ from millrace._worker import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     __version__: str
-    from millrace import codecs, objects, repairs
-    from millrace._async import AsyncLog, AsyncNamespace, AsyncTopic, aopen
+    from millrace import codecs, history, objects, repairs
+    from millrace._async import AsyncLog, AsyncNamespace, AsyncTable, AsyncTopic, aopen
     from millrace._log import Entry, Log
     from millrace._namespace import Namespace
     from millrace._open import create, open
     from millrace._records import StoredRecord
-    from millrace._views import Deployed, FunctionStat, LogStat, Reason, Run, Why
+    from millrace._views import Deployed, FunctionStat, LogStat, Reason, Run, TableStat, Why
+    from millrace._work._tables import Table, TableEntry
     from millrace.executor import CloudThread, Connection, Executor, connect, idempotency_key, parallel_for, register_module
     from millrace.objects._classes import method, readonly, reentrant, shared, when
     from millrace.topics import Topic, TopicStat
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncLog",
     "AsyncNamespace",
+    "AsyncTable",
     "AsyncTopic",
     "Busy",
     "CloudThread",
@@ -84,6 +86,9 @@ __all__ = [
     "Run",
     "StorageFailed",
     "StoredRecord",
+    "Table",
+    "TableEntry",
+    "TableStat",
     "TimedOut",
     "Topic",
     "TopicStat",
@@ -94,6 +99,7 @@ __all__ = [
     "connect",
     "create",
     "function",
+    "history",
     "idempotency_key",
     "method",
     "objects",
@@ -110,6 +116,7 @@ __all__ = [
 _LATER = {
     "AsyncLog": "_async",
     "AsyncNamespace": "_async",
+    "AsyncTable": "_async",
     "AsyncTopic": "_async",
     "CloudThread": "executor",
     "Connection": "executor",
@@ -123,6 +130,9 @@ _LATER = {
     "Reason": "_views",
     "Run": "_views",
     "StoredRecord": "_records",
+    "Table": "_work._tables",
+    "TableEntry": "_work._tables",
+    "TableStat": "_views",
     "Topic": "topics",
     "TopicStat": "topics",
     "Why": "_views",
@@ -148,7 +158,7 @@ for _name in _worker.OFFERED:
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return _importlib.import_module("millrace._records")._native.VERSION
-    if name in ("codecs", "objects", "repairs"):
+    if name in ("codecs", "history", "objects", "repairs"):
         return _importlib.import_module(f"millrace.{name}")
     if name not in _LATER:
         raise AttributeError(f"module 'millrace' has no attribute {name!r}")

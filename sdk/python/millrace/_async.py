@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,11 +22,13 @@ from millrace._namespace import HISTORY_DEFAULT, LocalNamespace, Namespace, Reco
 from millrace._open import PathOrAddress, open
 from millrace._records import StoredRecord, _native
 from millrace import _views
-from millrace._views import Deployed, FunctionStat, LogStat, Run, Why
+from millrace._views import Deployed, FunctionStat, LogStat, Run, TableStat, Why
+from millrace._work._tables import Table, TableEntry
 from millrace._worker import encode
 from millrace.objects import _spaces
 
 if TYPE_CHECKING:
+    from millrace._work._tables import Key
     from millrace._worker import Handler
     from millrace.codecs import Codec
     from millrace.topics import Topic, TopicStat
@@ -37,6 +40,10 @@ R = TypeVar("R")
 _THREADS = 32
 #: Most records that a tail takes from its thread at once.
 _BATCH_MAX = 256
+
+
+#: Entries of a table that are read at once.
+_TABLE_PAGE = 1000
 
 
 class AsyncRecords(AsyncIterator[StoredRecord]):
@@ -226,12 +233,23 @@ class AsyncNamespace:
         tail = functools.partial(self.sync.tail, log, start, timeout=timeout, incarnation=incarnation)
         return AsyncRecords(tail, thread, thread)
 
-    async def create_log(self, name: str, history: Optional[int] = HISTORY_DEFAULT) -> None:
+    async def create_log(
+        self,
+        name: str,
+        history: Optional[int] = HISTORY_DEFAULT,
+        *,
+        time: Optional[str] = None,
+        unit: Optional[str] = None,
+    ) -> None:
         """Creates a log that keeps its `history` newest records, or with None all of them until they are trimmed.
 
-        If the log exists with the same history, nothing changes.
+        If the log exists with the same history, nothing changes, except that it gets the `time` that is given.
         """
-        await self._call(self.sync.create_log, name, history)
+        await self._call(functools.partial(self.sync.create_log, time=time, unit=unit), name, history)
+
+    async def set_time(self, log: str, time: Optional[str], unit: Optional[str] = None) -> None:
+        """Says which field of a log's records has the time of the observation. See `Namespace.set_time`."""
+        await self._call(self.sync.set_time, log, time, unit)
 
     async def set_history(self, name: str, history: Optional[int]) -> None:
         """Changes how many of its newest records the log keeps. See `Namespace.set_history`."""
@@ -240,6 +258,27 @@ class AsyncNamespace:
     async def remove_log(self, name: str) -> None:
         """Removes a log; raises `Conflict` if a function is bound to it, or if its records have pending runs."""
         await self._call(self.sync.remove_log, name)
+
+    async def create_table(
+        self,
+        name: str,
+        codec: str = "json",
+        *,
+        keys: str = "text",
+        ttl: Optional[float] = None,
+        history: Optional[int] = HISTORY_DEFAULT,
+    ) -> AsyncTable:
+        """Creates a table and returns it. See `Namespace.create_table`."""
+        create = functools.partial(self.sync.create_table, keys=keys, ttl=ttl, history=history)
+        return AsyncTable(self, await self._call(create, name, codec))
+
+    async def table(self, name: str) -> AsyncTable:
+        """The table with this name."""
+        return AsyncTable(self, await self._call(self.sync.table, name))
+
+    async def tables(self) -> list[TableStat]:
+        """Every table, by name."""
+        return await self._call(self.sync.tables)
 
     async def logs(self) -> list[LogStat]:
         """Every log, by name."""
@@ -417,6 +456,63 @@ class AsyncLog(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<millrace.AsyncLog {self.name!r} of {self.namespace.address!r}, {self.sync.codec!r}>"
+
+
+class AsyncTable:
+    """The same methods as `Table`, as coroutines: `await table.get(key)`, `async for key, value in table.scan()`."""
+
+    __slots__ = ("namespace", "sync")
+
+    def __init__(self, namespace: AsyncNamespace, sync: Table) -> None:
+        self.namespace = namespace
+        self.sync = sync
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return self.sync.name
+
+    @property
+    def codec(self) -> str:
+        """What its values are: "bytes", "text" or "json"."""
+        return self.sync.codec
+
+    async def get(self, key: Key, default: Any = None) -> Any:
+        """The value of a key, or `default`."""
+        return await self.namespace._call(self.sync.get, key, default)
+
+    async def entry(self, key: Key) -> Optional[TableEntry]:
+        """The value of a key with its version, or None."""
+        return await self.namespace._call(self.sync.entry, key)
+
+    async def put(
+        self, key: Key, value: object, *, ttl: Optional[float] = None, if_version: Optional[int] = None, if_absent: bool = False
+    ) -> int:
+        """Sets the value of a key. See `Table.put`."""
+        put = functools.partial(self.sync.put, ttl=ttl, if_version=if_version, if_absent=if_absent)
+        return await self.namespace._call(put, key, value)
+
+    async def delete(self, key: Key, *, if_version: Optional[int] = None) -> bool:
+        """Deletes the value of a key. Returns whether it had one."""
+        return await self.namespace._call(self.sync.delete, key, if_version=if_version)
+
+    async def increment(self, key: Key, amount: int = 1) -> Optional[int]:
+        """Adds to the whole number that a key has, or to 0. Returns the sum."""
+        return await self.namespace._call(self.sync.increment, key, amount)
+
+    async def scan(
+        self, prefix: Key = "", *, start: Optional[Key] = None, stop: Optional[Key] = None, limit: Optional[int] = None
+    ) -> AsyncIterator[tuple[Any, Any]]:
+        """Keys and values in order. See `Table.scan`."""
+        found = self.sync.scan(prefix, start=start, stop=stop, limit=limit)
+        # One page at a time, so that no page is read on the event loop.
+        while page := await self.namespace._call(lambda: list(itertools.islice(found, _TABLE_PAGE))):
+            for pair in page:
+                yield pair
+
+    async def versions(self, key: Key, *, limit: int = 100) -> list[TableEntry]:
+        """The versions of a key, the newest first."""
+        return await self.namespace._call(self.sync.versions, key, limit=limit)
 
 
 class AsyncTopic(Generic[T]):

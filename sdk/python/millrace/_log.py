@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, Optional, Protocol, TypeVar, Union, overload
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, Literal, Optional, Protocol, TypeVar, Union, overload
 
 from millrace import _show
 from millrace._records import StoredRecord, _native
@@ -18,7 +19,15 @@ if TYPE_CHECKING:
 
     from millrace._namespace import Namespace, Records
 
+    _Find = Callable[["Entry[Any]"], Optional[datetime.datetime]]
+
 T = TypeVar("T")
+
+#: Text in the form of RFC 3339: its date, its time, the digits of its fraction, its offset.
+_RFC_3339 = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?([Zz]|[+-][0-9]{2}:[0-9]{2})")
+_INDEX = re.compile("0|[1-9][0-9]*")
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_UNITS_US = {"s": 1_000_000, "ms": 1000, "us": 1}
 
 #: A float holds every integer up to this one.
 _FLOAT_EXACT_MAX = 2**53
@@ -74,6 +83,10 @@ class Series(Generic[T]):
     KIND = "log"
 
     def __init__(self, source: Source, name: str, codec: Codec[T]) -> None:
+        # The class in place of the codec, or its name as in `sql`.
+        if isinstance(codec, type) or not (callable(getattr(codec, "decode", None)) and hasattr(codec, "encode")) or isinstance(codec, str):
+            detail = f"codec={codec!r} is not an object with `encode` and `decode`; write one, such as `millrace.codecs.Json()`"
+            raise _native.error("MR6104", f"{self.KIND} '{name}': {detail}")
         self.source = source
         self.name = name
         self.codec = codec
@@ -173,20 +186,53 @@ class Series(Generic[T]):
         except Exception as why:
             raise _native.error("MR6104", f"the batches of {self.KIND} '{self.name}': {_said(why)}") from why
 
-    def to_pandas(self, start: Optional[int] = None, stop: Optional[int] = None) -> pandas.DataFrame:
+    def to_pandas(
+        self, start: Optional[int] = None, stop: Optional[int] = None, *, time: Union[str, Literal[False], None] = None
+    ) -> pandas.DataFrame:
         """The records as a data frame: the rows of Arrow batches, or a row per record with its number as index.
 
         Dicts become columns beside `time`; any other value is in the column `value`. A field named `seqno` or `time` is
         in the column `field.seqno` or `field.time`. Needs the package `pandas`.
+
+        `time` is the time of the append. If the log says which field has the time of the observation (`Namespace.set_time`), `time` is that
+        time, and the column `appended` has the time of the append. A record without a time in the field has that of its append in both, and
+        `frame.attrs["untimed"]` is the number of such records. `time=False` always takes the time of the append.
+
+        With `time="/observed_at"`, it is the time that each record has in this field (a JSON pointer), whatever the log says:
+        text in ISO 8601, taken for UTC if it has no offset, or seconds since 1970. A field that is no time is an error then.
         """
         pandas = package("pandas")
         if isinstance(self.codec, Arrow):
+            if time:
+                raise _native.error("MR6104", f"{self.KIND} '{self.name}': rows of Arrow batches have their own columns; leave out `time`")
             return self.to_arrow(start, stop).to_pandas()
-        columns = self._columns(start, stop, missing=math.nan)
+        declared = self._time_field() if time is None else None
+        find: Optional[_Find] = None
+        if declared is not None:
+            field, unit = declared
+            find = lambda entry: _declared_time(_pointed(entry.value, field), unit)  # noqa: E731
+        elif isinstance(time, str):
+            pointer = time
+            find = lambda entry: self._observed(entry, pointer)  # noqa: E731
+        columns = self._columns(start, stop, missing=math.nan, find=find)
         index = pandas.Index(columns.pop("seqno"), name="seqno", dtype="int64")
-        return pandas.DataFrame({name: _exact(pandas, values, index) for name, values in columns.items()}, index=index)
+        frame = pandas.DataFrame({name: _exact(pandas, values, index) for name, values in columns.items()}, index=index)
+        if find is not None:
+            # Some versions of pandas have no times after 2262.
+            frame["time"] = pandas.to_datetime(frame["time"], utc=True, errors="raise" if declared is None else "coerce")
+        if declared is not None:
+            untimed = frame["time"].isna()
+            frame["time"] = frame["time"].where(~untimed, pandas.to_datetime(frame["appended"], utc=True))
+            frame.attrs["untimed"] = int(untimed.sum())
+        return frame
 
-    def _columns(self, start: Optional[int], stop: Optional[int], missing: Any = None) -> dict[str, list[Any]]:
+    def _time_field(self) -> Optional[tuple[str, Optional[str]]]:
+        """The field that has the time of the observation, and the unit of numbers in it."""
+        return None
+
+    def _columns(
+        self, start: Optional[int], stop: Optional[int], missing: Any = None, find: Optional[_Find] = None
+    ) -> dict[str, list[Any]]:
         """The records by column; a row without a field has `missing`. No field takes the place of another column."""
         entries, rows = [], []
         for entry in self.range(start, stop):
@@ -195,8 +241,10 @@ class Series(Generic[T]):
             rows.append(value if isinstance(value, dict) else {"value": value})
         columns: dict[str, list[Any]] = {
             "seqno": [entry.seqno for entry in entries],
-            "time": [entry.time for entry in entries],
+            "time": [entry.time if find is None else find(entry) for entry in entries],
         }
+        if find is not None:
+            columns["appended"] = [entry.time for entry in entries]
         names = list(dict.fromkeys(name for row in rows for name in row))
         for name in names:
             column = name
@@ -204,6 +252,24 @@ class Series(Generic[T]):
                 column = f"field.{column}"
             columns[column] = [row.get(name, missing) for row in rows]
         return columns
+
+    def _observed(self, entry: Entry[T], pointer: str) -> Optional[datetime.datetime]:
+        """The time that a record has in a field, None if it has no such field."""
+        found = _pointed(entry.value, pointer)
+        try:
+            if found is None or isinstance(found, datetime.datetime):
+                at = found
+            elif isinstance(found, str):
+                # Python before 3.11 does not know the Z.
+                at = datetime.datetime.fromisoformat(found[:-1] + "+00:00" if found.endswith("Z") else found)
+            elif isinstance(found, bool):
+                raise TypeError
+            else:
+                at = datetime.datetime.fromtimestamp(found, datetime.timezone.utc)
+        except (TypeError, ValueError, OverflowError, OSError) as why:
+            detail = f"record {entry.seqno} of {self.KIND} '{self.name}': {pointer} is {found!r}, which is no time"
+            raise _native.error("MR6104", detail) from why
+        return at if at is None or at.tzinfo is not None else at.replace(tzinfo=datetime.timezone.utc)
 
     def encode(self, value: T) -> bytes:
         """The bytes of a value, as the codec writes it."""
@@ -242,6 +308,9 @@ class Log(Series[T]):
         super().__init__(namespace, name, codec)
         self.namespace = namespace
 
+    def _time_field(self) -> Optional[tuple[str, Optional[str]]]:
+        return self.namespace.time_field(self.name)
+
     def append(
         self,
         value: T,
@@ -262,9 +331,38 @@ class Log(Series[T]):
     def append_many(
         self, values: Iterable[T], *, durability: Optional[str] = None, patience: float = 0.0
     ) -> list[int]:
-        """Appends values as they arrive, many per commit, and returns their numbers."""
+        """Appends values as they arrive, many per commit, and returns their numbers.
+
+        Of a data frame, each row becomes a record: a dict of its columns, and of its index unless that only counts the rows. Missing values
+        are None.
+        """
+        if hasattr(values, "columns") and hasattr(values, "itertuples"):
+            values = self._rows(values)
         pairs = ((self.name, self.encode(value)) for value in values)
         return self.namespace.append_many(pairs, durability=durability, patience=patience)
+
+
+    def _rows(self, frame: Any) -> Iterator[Any]:
+        """The rows of a data frame. Without this, its columns' names would be appended."""
+        if isinstance(self.codec, Arrow):
+            raise _native.error("MR6104", f"log '{self.name}' with {self.codec!r}: a data frame is one record; write `append(frame)`")
+        pandas = package("pandas")
+        index = frame.index
+        counts = isinstance(index, pandas.RangeIndex) and (index.start, index.step, index.name) == (0, 1, None)
+        whole = frame if counts else frame.reset_index()
+        names = [str(name) for name in whole.columns]
+        if len(set(names)) < len(names):
+            raise _native.error("MR6104", f"the data frame has two columns of one name: {', '.join(names)}")
+        for row in whole.itertuples(index=False, name=None):
+            yield {name: None if _is_missing(value) else value for name, value in zip(names, row)}
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether it is NaN, NaT or NA: none of them equals itself. NA says neither."""
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):
+        return type(value).__name__ == "NAType"
 
 
 def _exact(pandas: Any, values: list[Any], index: Any) -> Any:
@@ -272,6 +370,40 @@ def _exact(pandas: Any, values: list[Any], index: Any) -> Any:
     large = any(isinstance(value, int) and abs(value) > _FLOAT_EXACT_MAX for value in values)
     kind = object if large and any(value is None or isinstance(value, float) for value in values) else None
     return pandas.Series(values, index=index, dtype=kind)
+
+
+def _pointed(value: Any, pointer: str) -> Any:
+    """What a JSON pointer (RFC 6901) finds in a value; None if it finds nothing."""
+    for name in pointer.split("/")[1:] if pointer.startswith("/") else [pointer]:
+        name = name.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, dict):
+            value = value.get(name)
+        elif isinstance(value, (list, tuple)) and _INDEX.fullmatch(name) and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return None
+    return value
+
+
+def _declared_time(value: Any, unit: Optional[str]) -> Optional[datetime.datetime]:
+    """The time that a field has, by the rule of `Namespace.set_time`; None if it has none."""
+    try:
+        if isinstance(value, datetime.datetime):
+            return value if value.tzinfo is not None else None
+        if isinstance(value, str):
+            found = _RFC_3339.fullmatch(value)
+            if found is None:
+                return None
+            date, time, fraction, offset = found.groups()
+            # No clock of Python has leap seconds. Before 3.11, it knows neither the Z nor other than six digits.
+            time = f"{time[:6]}59" if time.endswith(":60") else time
+            offset = "+00:00" if offset in "Zz" else offset
+            return datetime.datetime.fromisoformat(f"{date}T{time}.{(fraction or '')[:6]:0<6}{offset}")
+        if unit is None or isinstance(value, bool) or not isinstance(value, (int, float)):
+            return None
+        return _EPOCH + datetime.timedelta(microseconds=round(value * _UNITS_US[unit]))
+    except (ValueError, OverflowError):
+        return None
 
 
 def _said(error: Exception) -> str:

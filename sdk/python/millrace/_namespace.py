@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, TypeVar, Un
 
 from millrace import _show, _views
 from millrace._records import StoredRecord, _native
-from millrace._views import Deployed, FunctionStat, LogStat, Run, Why
+from millrace._views import Deployed, FunctionStat, LogStat, Run, TableStat, Why
+from millrace._work._tables import Table
 from millrace._worker import NotFound
 
 if TYPE_CHECKING:
     import duckdb
 
-    from millrace._log import Log
+    from millrace._log import Entry, Log
     from millrace._worker import Handler
     from millrace.codecs import Codec
+    from millrace.history import Graph, Trace
     from millrace.repairs import Plan, Repair
     from millrace.topics import Topic, Topics, TopicStat
 
@@ -143,6 +145,22 @@ class Namespace(ABC):
         """The basis of `create_log`."""
 
     @abstractmethod
+    def set_time_field(self, log: str, field: Optional[str], unit: Optional[str]) -> None:
+        """The basis of `set_time`."""
+
+    @abstractmethod
+    def time_field(self, log: str) -> Optional[tuple[str, Optional[str]]]:
+        """The field of the log's records that has the time of the observation, and the unit of numbers in it. See `set_time`."""
+
+    @abstractmethod
+    def make_table(self, table: str, history: Optional[int], keys: str, codec: str, ttl_ms: int) -> None:
+        """The basis of `create_table`."""
+
+    @abstractmethod
+    def ask_table(self, table: str, request: bytes) -> bytes:
+        """The basis of `table`: takes a request as spec/protocol/table.md has it, and returns the answer."""
+
+    @abstractmethod
     def set_history(self, log: str, history: Optional[int]) -> None:
         """Changes how many of its newest records the log keeps; with None, it keeps all until they are trimmed.
 
@@ -244,8 +262,11 @@ class Namespace(ABC):
             if batch:
                 self.append_batch(batch, appended, durability=durability, key=key, fence=fence, patience=patience)
         except Exception as error:
+            if isinstance(error, (TypeError, ValueError)) and (odd := [one for one in batch if not (isinstance(one, tuple) and len(one) == 2)]):
+                detail = f"append_many takes pairs (log, data), not {odd[0]!r:.80}; `ns.log(NAME, codec=...).append_many(values)` takes values"
+                error = TypeError(detail)
             error.appended = appended  # type: ignore[attr-defined]
-            raise
+            raise error
         return appended
 
     def range(self, log: str, start: Optional[int] = None, stop: Optional[int] = None) -> Records:
@@ -268,12 +289,58 @@ class Namespace(ABC):
         """
         return self.records(log, self.latest(log) + 1 if start is None else start, None, timeout, incarnation)
 
-    def create_log(self, name: str, history: Optional[int] = HISTORY_DEFAULT) -> None:
+    def create_log(
+        self,
+        name: str,
+        history: Optional[int] = HISTORY_DEFAULT,
+        *,
+        time: Optional[str] = None,
+        unit: Optional[str] = None,
+    ) -> None:
         """Creates a log that keeps its `history` newest records, or with None all of them until they are trimmed.
 
-        If the log exists with the same history, nothing changes.
+        If the log exists with the same history, nothing changes, except that it gets the `time` that is given. See `set_time`.
         """
         self.make_log(name, history)
+        if time is not None or unit is not None:
+            self.set_time(name, time, unit)
+
+    def set_time(self, log: str, time: Optional[str], unit: Optional[str] = None) -> None:
+        """Says which field of a log's records has the time of the observation: a JSON pointer such as "/observed_at"; with None, none has it.
+
+        In the field, text in the form of RFC 3339 is a time; with `unit` ("s", "ms" or "us"), so are numbers, as such units since 1970.
+        Data frames, exports, plots and corrections by time use this time; for a record without it, they use the time of its append.
+        """
+        if time is None and unit is not None:
+            raise _native.error("MR1006", f"unit={unit!r} is the unit of a field; name the field, too: time='/t'")
+        self.set_time_field(log, time, unit)
+
+    def create_table(
+        self,
+        name: str,
+        codec: str = "json",
+        *,
+        keys: str = "text",
+        ttl: Optional[float] = None,
+        history: Optional[int] = HISTORY_DEFAULT,
+    ) -> Table:
+        """Creates a table and returns it. If it exists with the same attributes, nothing changes.
+
+        `codec` says what its values are: "json", "text" or "bytes"; `keys` are "text" or "bytes". A value that is put without a lifetime
+        expires after `ttl` seconds. Of each key the newest value is kept, and the `history` newest changes of the table.
+        """
+        self.make_table(name, history, keys, codec, 0 if ttl is None else max(1, round(ttl * 1000)))
+        return self.table(name)
+
+    def table(self, name: str) -> Table:
+        """The table with this name as a mapping: `table[key]`, `table[key] = value`, `del table[key]`, `table.scan(prefix)`."""
+        table = Table(self.ask_table, name)
+        table.codec  # noqa: B018: an error here says that there is no such table
+        return table
+
+    def tables(self) -> list[TableStat]:
+        """Every table, by name."""
+        return [_views.table_stat(document) for document in json.loads(self.show("tables"))["tables"]]
 
     def logs(self) -> list[LogStat]:
         """Every log, by name."""
@@ -446,11 +513,31 @@ class Namespace(ABC):
         """Explains why a function, a log, a run, or (without a target) anything in the namespace waits."""
         return _views.why(self._ask("why", {"target": target}))
 
+    def trace(
+        self, of: Union[str, StoredRecord, Entry[Any]], *, up: bool = False, depth: int = 6, width: int = 50, limit: int = 300
+    ) -> Trace:
+        """What a record, a run or another event caused, or with `up`, what it came from.
+
+        `of` is a record, the id of an event or a run, or "LOG@SEQNO". The tree has at most `depth` levels, `width` branches below one, and
+        `limit` branches. The host of the namespace answers; `millrace trace` needs none.
+        """
+        from millrace.history import trace
+
+        return trace(self, of, up, depth, width, limit)
+
+    def graph(self) -> Graph:
+        """How many records flow between logs and functions, and to other namespaces, since the host of the namespace started."""
+        from millrace.history import graph
+
+        return graph(self)
+
     def deploy(self, handler: Handler, *, source: Optional[str] = None, **settings: Any) -> Deployed:
         """Deploys a function that `@millrace.function` decorates; `settings` take precedence over those of the decorator.
 
-        Its code is the file that defines it, or the directory `source`. A host (`millrace serve`) runs the function. If `on` names topics
-        as `topic:NAME`, it runs for their records from now on, until `Topic.unsubscribe`.
+        Its code is the file that defines it, or the directory `source`. For a function of a notebook, it is the text of the function and of
+        the notebook's functions that it calls, and the imports that they need; variables of the notebook are refused. A host
+        (`millrace serve`) runs the function. If `on` names topics as `topic:NAME`, it runs for their records from now on, until
+        `Topic.unsubscribe`.
         """
         from millrace._deploy import deploy
 
@@ -502,6 +589,14 @@ class Namespace(ABC):
         given = {key: value for key, value in (options or {}).items() if value is not None}
         return json.loads(self.show(what, **given))
 
+    def _host(self) -> Namespace:
+        """The namespace through its host, for what only a host answers. The caller closes it."""
+        raise NotImplementedError
+
+    def _of_host(self, what: str, options: Optional[dict[str, Optional[str]]] = None) -> Any:
+        with self._host() as host:
+            return host._ask(what, options)
+
     def _list(self, what: str) -> list[Any]:
         """All items of a list that a host returns in parts."""
         document = self._ask(what)
@@ -542,10 +637,16 @@ class LocalNamespace(_native.LocalNamespace, Namespace):
 
     def topic_calls(self) -> _native.Topics:
         """The basis of `topic`: connections to the host that serves the files."""
+        return _native.Topics(self._socket())
+
+    def _socket(self) -> str:
         socket = os.path.join(self.address, "socket")
         if not os.path.exists(socket):
             raise _native.error("MR5009", f"no host serves {self.address}")
-        return _native.Topics(f"unix:{socket}")
+        return f"unix:{socket}"
+
+    def _host(self) -> Namespace:
+        return RemoteNamespace(self._socket())
 
     def close(self) -> None:
         """Closes the namespace; closing it twice has no effect."""
@@ -561,6 +662,10 @@ class RemoteNamespace(_native.RemoteNamespace, Namespace):
     def topic_calls(self) -> _native.Topics:
         """The basis of `topic`: further connections to the host."""
         return _native.Topics(self.address, self.ca)
+
+    def _host(self) -> Namespace:
+        # Closing it leaves this one open.
+        return RemoteNamespace(self.address, self.ca)
 
     def close(self) -> None:
         """Closes the namespace; closing it twice has no effect."""

@@ -40,6 +40,10 @@ if TYPE_CHECKING:
         def cause(self) -> Optional[str]:
             """The run that appended it, or None if it came from outside."""
 
+        @property
+        def headers(self) -> tuple[tuple[str, str], ...]:
+            """What its client said beside its bytes: names and values, such as the user properties of a message of MQTT."""
+
 else:
     StoredRecord = _native.Record
     # A function can be given what `get` returns, and `isinstance` agrees.

@@ -1,4 +1,4 @@
-"""The representation of namespaces, logs, topics and repairs in a notebook."""
+"""The representation of namespaces, logs, topics, repairs and causes in a notebook."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 if TYPE_CHECKING:
     from millrace._log import Series
+    from millrace.history import Effects, Graph, Trace
     from millrace._namespace import Namespace
     from millrace.repairs import Diff, Plan, Repair
 
@@ -83,7 +84,7 @@ def repair(repair: Repair) -> str:
 def diff(diff: Diff) -> str:
     """The first changes of a repair, old beside new."""
     rows = [
-        (one.log, "new" if one.seqno is None else one.seqno, _data(one.old), _data(one.new)) for one in diff[:_ROWS_MAX]
+        (one.log, "new" if one.seqno is None else one.seqno, data(one.old), data(one.new)) for one in diff[:_ROWS_MAX]
     ]
     return _table(f"changes of a repair: {_first(len(diff))}", ("log", "seqno", "old", "new"), rows)
 
@@ -92,5 +93,44 @@ def _first(count: int) -> str:
     return f"{count} records" if count <= _ROWS_MAX else f"the first {_ROWS_MAX} of {count} records"
 
 
-def _data(data: Optional[bytes]) -> str:
+def data(data: Optional[bytes]) -> str:
+    """Bytes as text."""
     return "" if data is None else data.decode(errors="backslashreplace")
+
+
+def trace(trace: Trace) -> str:
+    """A tree: what is below a branch is indented."""
+    rows = []
+    for one in trace._ordered():
+        # Text of the namespace cannot make spaces: they are escaped with the rest.
+        place = "\u2003" * one.level + (one.link or "")
+        what = f"{one.record.log}@{one.record.seqno}" if one.record else f"run of {one.function}"
+        detail = data(one.data) if one.record else (one.state or "")
+        rows.append((place, what, one.time.isoformat(" ", "milliseconds"), detail, one.more or ""))
+    shown = _table(f"{trace.direction} of {trace.document['event']}", ("", "record or run", "time", "value or state", "more below"), rows)
+    if trace.document["next"] is not None:
+        shown += "<p>The host has read only a part of the journal.</p>"
+    return shown
+
+
+def graph(graph: Graph) -> str:
+    """Each edge, in the direction in which records flow."""
+    rows = []
+    for one in graph.flows:
+        source, target = one.log or "", one.function or ""
+        if one.kind == "appends" or one.to is not None:
+            source, target = one.function or one.log or "", one.to or one.log or ""
+        rows.append((source, one.kind, target, one.records))
+    more = "<p>There are more edges.</p>" if graph.more else ""
+    return _table(f"flows since {graph.since.isoformat(' ', 'seconds')}", ("from", "", "to", "records"), rows) + more
+
+
+def effects(effects: Effects) -> str:
+    """What a repair would replay and write anew."""
+    rows: list[tuple[object, ...]] = [("replay", name, count, "runs") for name, count in effects.runs.items()]
+    rows += [("replay, if numbers change", name, count, "runs") for name, count in effects.maybe.items()]
+    rows += [("not replayed", name, count, "runs") for name, count in effects.not_run.items()]
+    rows += [("write anew", name, count, "records") for name, count in effects.records.items()]
+    corrected = effects.document["found"]["corrects"]
+    caption = f"what {corrected['records']} corrected records of {corrected['log']} change, in about {effects.seconds:.1f} s"
+    return _table(caption, ("", "function or log", "", ""), rows)

@@ -37,6 +37,23 @@ class LogStat:
 
 
 @dataclass(frozen=True)
+class TableStat:
+    """A table."""
+
+    name: str
+    #: What its values are: "json", "text" or "bytes".
+    codec: str
+    #: What its keys are: "text" or "bytes".
+    keys: str
+    #: After how many seconds a value expires that is put without a lifetime; None: never.
+    ttl: Optional[float]
+    #: How many of its newest changes can be read as a log; None if all.
+    history: Optional[int]
+    #: The version of the newest change, 0 if there is none.
+    latest: int
+
+
+@dataclass(frozen=True)
 class FunctionStat:
     """A function and how many runs it has pending."""
 
@@ -143,6 +160,18 @@ def _refs(refs: list[dict[str, Any]]) -> tuple[RecordRef, ...]:
 def log_stat(document: dict[str, Any]) -> LogStat:
     functions = tuple(document.get("functions") or ())
     return LogStat(document["name"], document["history"], document["earliest"], document["latest"], functions)
+
+
+def table_stat(document: dict[str, Any]) -> TableStat:
+    ttl_ms = document["ttl_ms"]
+    return TableStat(
+        document["table"],
+        document["codec"],
+        document["keys"],
+        ttl_ms / 1000 if ttl_ms else None,
+        document["history"],
+        document["latest"],
+    )
 
 
 def function_stat(document: dict[str, Any]) -> FunctionStat:

@@ -36,7 +36,9 @@ from millrace._errors import (
     error_of as error_of,
 )
 from millrace._errors._explain import explain, plain, result_of
-from millrace._work._channel import APPEND, CLASS, DONE, FIELDS, GET, HELLO, LATEST, NOW, OUTPUT, OVER, RANDOM, Channel
+from millrace._work._channel import APPEND, CLASS, DONE, FIELDS, GET, HELLO, LATEST, NOW, OUTPUT, OVER, RANDOM, TABLE, Channel
+from millrace._work._streams import serve
+from millrace._work._tables import Table as Table, TableEntry as TableEntry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 _CHANNEL = 3
 _WINDOW_BYTES = 256 << 10
 _PROTOCOL_VERSION = 4
+# A request of spec/protocol/table.md
+_EXTERNALIZE = b"\x08"
 
 # One byte, then a path or a pid.
 _REQUEST_BYTES_MAX = 8 << 10
@@ -265,6 +269,24 @@ class Context:
         """The seqno of the newest record of a log, 0 if it has none: as of the beginning of the run, or streamed now."""
         return int.from_bytes(self._ask(LATEST, log), "little")
 
+    def table(self, name: str) -> Table:
+        """A table as a mapping: as of the beginning of the run, with the run's own changes. They become visible when the run succeeds.
+
+        If another run has changed a key meanwhile that this one has read and changed, this run is repeated.
+        """
+        return Table(self._ask_table, name)
+
+    def _ask_table(self, name: str, request: bytes) -> bytes:
+        return self._ask(TABLE, name, request)
+
+    def externalize(self) -> None:
+        """Waits until the databases of tables have everything that the run has read, and in a streamed function what it has published.
+
+        What an atomic run itself changes does not exist before its end: put what depends on that into the next function. If the databases do
+        not have it within 30 seconds, the call raises an exception, and the run is repeated.
+        """
+        self._ask(TABLE, payload=_EXTERNALIZE)
+
     def now(self) -> float:
         """Seconds since 1970: when the attempt began, or now in a streamed run."""
         return int.from_bytes(self._ask(NOW), "little") / 1e9
@@ -347,7 +369,12 @@ def _stream(channel: Channel, fd: int) -> io.TextIOWrapper:
 
 
 def _work(channel: Channel, handler: Handler) -> None:
-    """Runs the handler for every run, and its `__millrace_step__` for every method. Each work's frames are written before the next one begins."""
+    """Runs the handler for every run, and its `__millrace_step__` for every method. Each work's frames are written before the next one begins.
+
+    A handler with `__millrace_stream__` runs that for every stream instead, `__millrace_streams__` of them at once."""
+    action: Any = getattr(handler, "__millrace_stream__", None)
+    if action is not None:
+        serve(channel, action, getattr(handler, "__millrace_streams__", 8))
     stdout, stderr = sys.stdout, sys.stderr
     fixed, next_work, close, flush = _WORK_FIXED.unpack_from, channel.next_work, channel.close, channel.flush
     step: Any = getattr(handler, "__millrace_step__", None)

@@ -61,10 +61,16 @@ class Text:
 
 
 class Json:
-    """Anything that JSON can express, and scalars of numpy and pandas, written compactly. NaN and infinities are refused, as JSON has none."""
+    """Anything that JSON can express, scalars of numpy and pandas, and times as ISO 8601, written compactly. NaN and infinities are refused,
+    as JSON has none."""
 
     def encode(self, value: Any) -> bytes:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=plain).encode()
+        try:
+            return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=plain).encode()
+        except ValueError as why:
+            if "Out of range float" not in str(why):
+                raise
+            raise ValueError("NaN and infinities are not in JSON; write None where a value is missing") from why
 
     def decode(self, data: bytes) -> Any:
         return json.loads(data)

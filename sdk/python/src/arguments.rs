@@ -1,7 +1,11 @@
 //! Arguments of methods: data, sequence numbers, times, words and timeouts.
 
 use crate::errors::{OrRaise, refuse};
-use millrace_wire::{Code, Durability, EventId, HISTORY_ALL, HISTORY_MAX, protocol::Fence};
+use millrace_wire::{
+    Code, Durability, EventId, HISTORY_ALL, HISTORY_MAX, TimeField, TimeUnit,
+    protocol::Fence,
+    table::{KeyType, TableCodec, TableOptions},
+};
 use pyo3::{
     exceptions::{PyOverflowError, PyTypeError},
     prelude::*,
@@ -131,6 +135,17 @@ whole_argument!(
     |_| true
 );
 
+/// The field that has the time of the observation, as its pointer and unit name it.
+pub fn time_field(py: Python<'_>, field: Option<&str>, unit: Option<&str>) -> PyResult<Option<TimeField>> {
+    let unit = unit.map(TimeUnit::parse).transpose().or_raise(py)?;
+    field.map(|field| TimeField::new(field, unit)).transpose().or_raise(py)
+}
+
+/// The inverse.
+pub fn told(time: TimeField) -> (String, Option<&'static str>) {
+    (time.field().to_owned(), time.unit().map(TimeUnit::name))
+}
+
 /// How many records a log or a topic keeps.
 pub fn history_of(history: Option<History>) -> u64 {
     history.map_or(HISTORY_ALL, |history| history.0)
@@ -210,4 +225,20 @@ pub fn patiently<T>(
 /// Whether an exception is of the class of `millrace` with this name.
 pub fn is(py: Python<'_>, error: &PyErr, class: &str) -> bool {
     error.get_type(py).name().is_ok_and(|name| name == class)
+}
+
+/// The attributes of a table, by their names.
+pub fn table_options(py: Python<'_>, keys: &str, codec: &str, ttl_ms: u64) -> PyResult<TableOptions> {
+    let keys = match keys {
+        "text" => KeyType::Text,
+        "bytes" => KeyType::Bytes,
+        other => return Err(refuse(py, Code::ValueInvalid, format!("keys '{other}': they are text or bytes"))),
+    };
+    let codec = match codec {
+        "bytes" => TableCodec::Bytes,
+        "text" => TableCodec::Text,
+        "json" => TableCodec::Json,
+        other => return Err(refuse(py, Code::ValueInvalid, format!("codec '{other}': it is bytes, text or json"))),
+    };
+    Ok(TableOptions { keys, codec, ttl_ms, ..TableOptions::default() })
 }

@@ -20,7 +20,7 @@ use millrace_node::{
     default_name, documents, functions, hinted, invoke, owner,
     repairs::{self, Ask, NewCode},
 };
-use millrace_wire::{Code, EventId, HISTORY_ALL};
+use millrace_wire::{Code, EventId, HISTORY_ALL, table::TableRequest};
 use pyo3::{
     prelude::*,
     pybacked::PyBackedStr,
@@ -234,7 +234,13 @@ impl LocalNamespace {
         };
         // In a namespace on disk the record may have to become durable first.
         let record = if self.disk { self.detached(py, read)? } else { self.with(py, read)? };
-        let meta = Meta { seqno: record.seqno, id: record.id, hlc: record.hlc, cause: record.cause };
+        let meta = Meta {
+            seqno: record.seqno,
+            id: record.id,
+            hlc: record.hlc,
+            cause: record.cause,
+            headers: record.headers.clone(),
+        };
         Ok(Record::of(log, meta, &record.payload))
     }
 
@@ -273,6 +279,46 @@ impl LocalNamespace {
     fn make_log(&self, py: Python<'_>, log: &str, history: Option<History>) -> PyResult<()> {
         let name: LogName = log.parse().or_raise(py)?;
         self.detached(py, |namespace| namespace.create_log(&name, history_of(history)).map(drop))
+    }
+
+    #[pyo3(signature = (log, field, unit))]
+    fn set_time_field(&self, py: Python<'_>, log: &str, field: Option<&str>, unit: Option<&str>) -> PyResult<()> {
+        let (name, time) = (log.parse().or_raise(py)?, arguments::time_field(py, field, unit)?);
+        self.detached(py, |namespace| namespace.set_time_field(&name, time.as_ref()).map(drop))
+    }
+
+    /// The field of a log's records that has the time of the observation, and the unit of numbers in it.
+    fn time_field(
+        &self,
+        py: Python<'_>,
+        log: &Bound<'_, PyString>,
+    ) -> PyResult<Option<(String, Option<&'static str>)>> {
+        let log = text(log)?;
+        self.with(py, |namespace| {
+            namespace.inspect(|namespace| Ok(namespace.time_field(&namespace.log(log)?)?.map(arguments::told)))
+        })
+    }
+
+    #[pyo3(signature = (table, history, keys, codec, ttl_ms))]
+    fn make_table(
+        &self,
+        py: Python<'_>,
+        table: &str,
+        history: Option<History>,
+        keys: &str,
+        codec: &str,
+        ttl_ms: u64,
+    ) -> PyResult<()> {
+        let name: LogName = table.parse().or_raise(py)?;
+        let options = arguments::table_options(py, keys, codec, ttl_ms)?;
+        self.detached(py, |namespace| namespace.create_table(&name, history_of(history), options).map(drop))
+    }
+
+    /// Asks a table, or changes it: the bytes of `spec/protocol/table.md`.
+    fn ask_table(&self, py: Python<'_>, table: &str, request: &[u8]) -> PyResult<Py<PyBytes>> {
+        let asked = TableRequest::decode(request).or_raise(py)?;
+        let answer = self.detached(py, |namespace| namespace.ask_table(table, &asked, AppendOptions::default()))?;
+        Ok(PyBytes::new(py, &answer.encode()).unbind())
     }
 
     fn set_history(&self, py: Python<'_>, log: &str, history: Option<History>) -> PyResult<()> {

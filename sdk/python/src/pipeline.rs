@@ -223,7 +223,13 @@ impl Pipeline {
             let value = match answer {
                 Answer::Number(number) => number.map(|number| number.into_py_any(py)),
                 Answer::Record(log, record) => record.map(|record| {
-                    let meta = Meta { seqno: record.seqno, id: record.id, hlc: record.hlc, cause: record.cause };
+                    let meta = Meta {
+                        seqno: record.seqno,
+                        id: record.id,
+                        hlc: record.hlc,
+                        cause: record.cause,
+                        headers: record.headers.clone(),
+                    };
                     Record::of(log.bind(py), meta, &record.data).into_py_any(py)
                 }),
                 Answer::Frame(frame) => frame.map(|bytes| PyBytes::new(py, &bytes).into_py_any(py)),

@@ -1,11 +1,11 @@
 //! A record as Python sees it.
 
-use crate::arguments::event;
-use millrace_wire::{EventId, Hlc};
+use crate::{arguments::event, errors::OrRaise};
+use millrace_wire::{EventId, Headers, Hlc};
 use pyo3::{
     prelude::*,
     sync::PyOnceLock,
-    types::{PyBytes, PyDict, PyString},
+    types::{PyBytes, PyDict, PyString, PyTuple},
 };
 
 /// A record of a log.
@@ -19,29 +19,31 @@ pub struct Record {
     id: EventId,
     hlc: Hlc,
     cause: EventId,
+    headers: Headers,
 }
 
 /// What is known of a record beside its log and its bytes.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Meta {
     pub seqno: u64,
     pub id: EventId,
     pub hlc: Hlc,
     pub cause: EventId,
+    pub headers: Headers,
 }
 
 impl Record {
     pub fn of(log: &Bound<'_, PyString>, meta: Meta, data: &[u8]) -> Self {
-        let Meta { seqno, id, hlc, cause } = meta;
+        let Meta { seqno, id, hlc, cause, headers } = meta;
         let data = PyBytes::new(log.py(), data).unbind();
-        Self { log: log.clone().unbind(), seqno, data, id, hlc, cause }
+        Self { log: log.clone().unbind(), seqno, data, id, hlc, cause, headers }
     }
 }
 
 #[pymethods]
 impl Record {
     #[new]
-    #[pyo3(signature = (log, seqno, data, id=None, clock=0, cause=None))]
+    #[pyo3(signature = (log, seqno, data, id=None, clock=0, cause=None, headers=Vec::new()))]
     fn new(
         py: Python<'_>,
         log: Py<PyString>,
@@ -50,8 +52,14 @@ impl Record {
         id: Option<&str>,
         clock: u64,
         cause: Option<&str>,
+        headers: Vec<(String, String)>,
     ) -> PyResult<Self> {
-        Ok(Self { log, seqno, data, id: event(py, id)?, hlc: Hlc::from_bits(clock), cause: event(py, cause)? })
+        let mut given = Headers::default();
+        for (name, value) in &headers {
+            given.push(name, value).or_raise(py)?;
+        }
+        let (id, hlc, cause) = (event(py, id)?, Hlc::from_bits(clock), event(py, cause)?);
+        Ok(Self { log, seqno, data, id, hlc, cause, headers: given })
     }
 
     #[getter]
@@ -77,6 +85,12 @@ impl Record {
     #[getter]
     fn cause(&self) -> Option<String> {
         shown(self.cause)
+    }
+
+    /// What its client said beside its bytes: names and values, such as the user properties of a message of MQTT.
+    #[getter]
+    fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.headers.iter().collect::<Vec<_>>())
     }
 
     /// When it was appended, on the hybrid logical clock, which orders every cause before its effect.
@@ -122,10 +136,12 @@ impl Record {
     #[allow(clippy::type_complexity)]
     fn __reduce__<'py>(
         slf: &Bound<'py, Self>,
-    ) -> (Bound<'py, PyAny>, (Py<PyString>, u64, Py<PyBytes>, Option<String>, u64, Option<String>)) {
+    ) -> (Bound<'py, PyAny>, (Py<PyString>, u64, Py<PyBytes>, Option<String>, u64, Option<String>, Vec<(String, String)>))
+    {
         let (py, record) = (slf.py(), slf.get());
         let (log, data) = (record.log.clone_ref(py), record.data.clone_ref(py));
-        let arguments = (log, record.seqno, data, record.id(), record.clock(), record.cause());
+        let headers = record.headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let arguments = (log, record.seqno, data, record.id(), record.clock(), record.cause(), headers);
         (slf.get_type().into_any(), arguments)
     }
 }

@@ -120,7 +120,13 @@ impl Records {
             match step.or_raise(py)? {
                 Step::Record(record) => {
                     self.next.store(next + 1, Ordering::Relaxed);
-                    let meta = Meta { seqno: record.seqno, id: record.id, hlc: record.hlc, cause: record.cause };
+                    let meta = Meta {
+                        seqno: record.seqno,
+                        id: record.id,
+                        hlc: record.hlc,
+                        cause: record.cause,
+                        headers: record.headers.clone(),
+                    };
                     return Ok(Some(Record::of(self.name.bind(py), meta, &record.payload)));
                 }
                 Step::Void => {

@@ -17,7 +17,9 @@ use millrace_client::{
     AppendOptions, Options, Place, Wait,
     blocking::{Answer, Asked, Client},
 };
-use millrace_wire::{Code, Durability, Error, EventId, LogName, NamespaceId, Result};
+use millrace_wire::{
+    Code, Durability, Error, EventId, HISTORY_ALL, LogName, NamespaceId, Result, TimeField, table::TableRequest,
+};
 use pyo3::{
     prelude::*,
     pybacked::PyBackedStr,
@@ -270,7 +272,13 @@ impl RemoteNamespace {
         let (name, seqno) = (text(log)?, seqno.map_or(0, |seqno| seqno.0));
         let wait = wait_for(seconds(py, "wait", wait)?);
         let record = self.ask(py, |client| client.get(name, seqno, wait))?;
-        let meta = Meta { seqno: record.seqno, id: record.id, hlc: record.hlc, cause: record.cause };
+        let meta = Meta {
+            seqno: record.seqno,
+            id: record.id,
+            hlc: record.hlc,
+            cause: record.cause,
+            headers: record.headers.clone(),
+        };
         Ok(Record::of(log, meta, &record.data))
     }
 
@@ -408,6 +416,57 @@ impl RemoteNamespace {
 
     fn make_log(&self, py: Python<'_>, log: &str, history: Option<History>) -> PyResult<()> {
         self.ask(py, |client| client.create_log(log, history_of(history)))
+    }
+
+    #[pyo3(signature = (log, field, unit))]
+    fn set_time_field(&self, py: Python<'_>, log: &str, field: Option<&str>, unit: Option<&str>) -> PyResult<()> {
+        let time = arguments::time_field(py, field, unit)?;
+        let mut order = serde_json::json!({ "do": "set-time", "log": log });
+        if let Some(time) = time {
+            order["time"] = serde_json::json!(time);
+        }
+        self.ask(py, |client| client.manage(&order.to_string()).map(drop))
+    }
+
+    /// The field of a log's records that has the time of the observation, and the unit of numbers in it.
+    fn time_field(&self, py: Python<'_>, log: &str) -> PyResult<Option<(String, Option<&'static str>)>> {
+        self.ask(py, |client| {
+            let log: LogName = log.parse()?;
+            let mut document: serde_json::Value =
+                serde_json::from_str(&client.show(&format!("logs/{}", escaped(&log)))?).map_err(|error| odd(&error))?;
+            // A later host may name it in a form that is unknown here.
+            let time = serde_json::from_value::<Option<TimeField>>(document["time"].take()).unwrap_or_default();
+            Ok(time.map(arguments::told))
+        })
+    }
+
+    #[pyo3(signature = (table, history, keys, codec, ttl_ms))]
+    fn make_table(
+        &self,
+        py: Python<'_>,
+        table: &str,
+        history: Option<History>,
+        keys: &str,
+        codec: &str,
+        ttl_ms: u64,
+    ) -> PyResult<()> {
+        let options = arguments::table_options(py, keys, codec, ttl_ms)?;
+        let history = match history_of(history) {
+            HISTORY_ALL => 0,
+            history => history,
+        };
+        let keys = serde_json::json!({
+            "do": "create-table", "table": table, "history": history, "keys": options.keys, "codec": options.codec,
+            "ttl_ms": options.ttl_ms,
+        });
+        self.ask(py, |client| client.manage(&keys.to_string()).map(drop))
+    }
+
+    /// Asks a table, or changes it: the bytes of `spec/protocol/table.md`.
+    fn ask_table(&self, py: Python<'_>, table: &str, request: &[u8]) -> PyResult<Py<PyBytes>> {
+        let asked = TableRequest::decode(request).or_raise(py)?;
+        let answer = self.ask(py, |client| client.table(table, &asked, AppendOptions::default()))?;
+        Ok(PyBytes::new(py, &answer.encode()).unbind())
     }
 
     fn set_history(&self, py: Python<'_>, log: &str, history: Option<History>) -> PyResult<()> {

@@ -34,7 +34,13 @@ impl Topics {
 }
 
 fn shown(topic: &Bound<'_, PyString>, record: &millrace_client::Record) -> Record {
-    let meta = Meta { seqno: record.seqno, id: record.id, hlc: record.hlc, cause: record.cause };
+    let meta = Meta {
+        seqno: record.seqno,
+        id: record.id,
+        hlc: record.hlc,
+        cause: record.cause,
+        headers: record.headers.clone(),
+    };
     Record::of(topic, meta, &record.data)
 }
 

@@ -24,6 +24,7 @@ fn look(namespace: &Namespace, what: &str, options: &Options) -> Result<String> 
                 logs.iter().filter_map(|log| documents::log_if_there(namespace, log, false).transpose()).collect();
             json!({ "logs": logs? })
         }
+        ("tables", "") => json!({ "tables": documents::tables(namespace, &|_| true)? }),
         ("functions", "") => {
             json!({ "functions": namespace.functions()?.iter().map(documents::function).collect::<Vec<_>>() })
         }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import sys
-from typing import Any
+from typing import Any, Optional
 
 import pandas
 import pyarrow
@@ -210,3 +211,134 @@ def test_logs_and_namespaces_show_themselves_escaped(ns: millrace.Namespace) -> 
     ns.append("raw", b"\xff")
     assert "xff" in log._repr_html_(), "a record that the codec cannot read is shown as bytes"
     assert "<td>raw</td><td>31</td>" in ns._repr_html_()
+
+
+def test_rows_of_a_data_frame_become_records(ns: millrace.Namespace) -> None:
+    log = ns.log("raw", codecs.Json())
+    hours = pandas.date_range("2013-01-01", periods=2, freq="h", tz="UTC")
+    frame = pandas.DataFrame({"hour": hours, "celsius": [1.5, math.nan], "n": pandas.array([1, None], dtype="Int64")})
+    assert log.append_many(frame) == [1, 2]
+    assert list(log) == [
+        {"hour": "2013-01-01T00:00:00+00:00", "celsius": 1.5, "n": 1},
+        {"hour": "2013-01-01T01:00:00+00:00", "celsius": None, "n": None},
+    ]
+    log.append_many(frame.set_index("hour")[["celsius"]].dropna())
+    assert log[3] == {"hour": "2013-01-01T00:00:00+00:00", "celsius": 1.5}
+    assert log.append_many(frame["celsius"].dropna()) == [4] and log[4] == 1.5
+    twice = pandas.concat([frame["n"], frame["n"]], axis=1)
+    with pytest.raises(millrace.Invalid, match="two columns of one name: n, n"):
+        log.append_many(twice)
+    with pytest.raises(millrace.Invalid, match=r"one record; write `append\(frame\)`"):
+        ns.log("raw", codecs.Arrow()).append_many(frame)
+    assert len(log) == 4
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"n": math.nan}, "NaN and infinities are not in JSON; write None"),
+        (pandas.Series([1]).to_numpy(), "write `value.tolist()`"),
+        (pandas.Series([1]), "`append_many(value)` for a record of each value"),
+        (pandas.DataFrame({"n": [1]}), "`append_many(value)` for a record of each row"),
+    ],
+)
+def test_what_json_does_not_have_is_refused_with_what_to_write(value: object, said: str, ns: millrace.Namespace) -> None:
+    with pytest.raises(millrace.Invalid) as refused:
+        ns.log("raw", codecs.Json()).append(value)
+    assert said in str(refused.value) and ns.latest("raw") == 0
+
+
+def test_times_are_written_as_text(ns: millrace.Namespace) -> None:
+    log = ns.log("raw", codecs.Json())
+    log.append({"at": datetime.datetime(2013, 1, 1, tzinfo=datetime.timezone.utc), "day": datetime.date(2013, 1, 2)})
+    assert log[1] == {"at": "2013-01-01T00:00:00+00:00", "day": "2013-01-02"}
+
+
+@pytest.mark.parametrize("codec", [codecs.Json, "json", 7])
+def test_what_is_no_codec_is_refused_at_once(codec: Any, ns: millrace.Namespace) -> None:
+    with pytest.raises(millrace.Invalid, match=r"write one, such as `millrace.codecs.Json\(\)`"):
+        ns.log("raw", codec)
+
+
+def test_the_time_of_a_row_can_be_that_of_the_observation(ns: millrace.Namespace) -> None:
+    log = ns.log("raw", codecs.Json())
+    log.append_many([{"at": {"time": "2013-01-01T01:00:00+01:00"}, "appended": 1}, {"at": {"time": 1356998400.5}}, {"other": 1}])
+    frame = log.to_pandas(time="/at/time")
+    assert [str(time) for time in frame["time"]] == ["2013-01-01 00:00:00+00:00", "2013-01-01 00:00:00.500000+00:00", "NaT"]
+    assert frame["time"].dt.year[1] == 2013 and frame["field.appended"][1] == 1
+    assert list(frame["appended"]) == list(log.to_pandas()["time"])
+    log.append({"hour": "2013-01-01T05:00:00Z"})
+    log.append({"hour": "2013-01-01T06:00:00"})
+    assert [time.hour for time in log.to_pandas(4, time="/hour")["time"]] == [5, 6]
+    log.append({"hour": "noon"})
+    with pytest.raises(millrace.Invalid, match="record 6 of log 'raw': /hour is 'noon', which is no time"):
+        log.to_pandas(time="/hour")
+    with pytest.raises(millrace.Invalid, match="leave out `time`"):
+        ns.log("raw", codecs.Arrow()).to_pandas(time="/hour")
+
+
+def test_a_log_says_which_field_has_the_time_of_the_observation(ns: millrace.Namespace) -> None:
+    ns.create_log("late", time="/at/0", unit="ms")
+    assert ns.time_field("late") == ("/at/0", "ms")
+    log = ns.log("late", codecs.Json())
+    times = ["2013-01-01T01:00:00+01:00", 1356998400500, "2013-01-01 02:00:00.1234567Z", "2013-01-01T02:00:00", True, None, "noon", 1e300, -1]
+    log.append_many([{"at": [time], "n": n} for n, time in enumerate(times)] + [7])
+    frame = log.to_pandas()
+    assert frame.attrs["untimed"] == 6
+    known = frame[frame["time"] != frame["appended"]]
+    assert list(known["n"]) == [0, 1, 2, 8]
+    assert [str(time) for time in known["time"]] == [
+        "2013-01-01 00:00:00+00:00",
+        "2013-01-01 00:00:00.500000+00:00",
+        "2013-01-01 02:00:00.123456+00:00",
+        "1969-12-31 23:59:59.999000+00:00",
+    ]
+    assert "appended" not in log.to_pandas(time=False) and list(log.to_pandas(time=False)["time"]) == list(frame["appended"])
+    assert [time.year for time in log.to_pandas(1, 2, time="/at/0")["time"]] == [2013]
+    assert list(log.to_pandas(1, 1).columns) == ["time", "appended"]
+    # Without the unit, numbers are none.
+    ns.set_time("late", "/at/0")
+    assert log.to_pandas().attrs["untimed"] == 8
+    ns.set_time("late", None)
+    assert ns.time_field("late") is None and "appended" not in log.to_pandas()
+    # Of bytes and text, no record has a field; rows of batches have columns of their own.
+    ns.create_log("bytes", time="/t")
+    ns.append("bytes", b"\xff")
+    assert ns.log("bytes", codecs.Bytes()).to_pandas().attrs["untimed"] == 1
+    ns.create_log("rows", time="/t")
+    ns.log("rows", codecs.Arrow()).append([{"t": 1}])
+    assert list(ns.log("rows", codecs.Arrow()).to_pandas().columns) == ["t"]
+
+
+@pytest.mark.parametrize(("time", "unit"), [("t", None), ("/~", None), ("", None), ("/t", "ns"), (None, "s")])
+def test_a_bad_field_of_time_is_refused(time: Any, unit: Any, ns: millrace.Namespace) -> None:
+    with pytest.raises(millrace.Invalid, match="MR1006"):
+        ns.set_time("raw", time, unit)
+
+
+@pytest.mark.parametrize(
+    ("text", "us"),
+    [
+        ("2026-11-03T10:00:00Z", 1_793_700_000_000_000),
+        ("2026-11-03t10:00:00z", 1_793_700_000_000_000),
+        ("2026-11-03 11:00:00+01:00", 1_793_700_000_000_000),
+        ("2026-11-03T04:30:00-05:30", 1_793_700_000_000_000),
+        ("2026-11-03T10:00:00.0000009Z", 1_793_700_000_000_000),
+        ("2016-12-31T23:59:60Z", 1_483_228_799_000_000),
+        ("1969-12-31T23:59:59.5Z", -500_000),
+        *((text, None) for text in ["", "2026-11-03", "2026-11-03T10:00:00", "2026-11-03T10:00Z", "20261103T100000Z", "2026-13-03T10:00:00Z"]),
+        *((text, None) for text in ["2026-11-03T10:00:00+0100", "2026-11-03T10:00:00.Z", " 2026-11-03T10:00:00Z", "2026-11-03T10:00:00+99:00"]),
+    ],
+)
+def test_texts_of_rfc_3339_are_times_and_others_are_none(text: str, us: Optional[int]) -> None:
+    found = millrace._log._declared_time(text, None)
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+    assert (found is None) == (us is None)
+    assert found is None or (found - epoch) // datetime.timedelta(microseconds=1) == us
+
+
+def test_many_appends_that_are_no_pairs_say_what_pairs_are(ns: millrace.Namespace) -> None:
+    for odd in ([1, 2], {"raw": 1}, pandas.DataFrame({"n": [1]}), [("raw", 1, 2)]):
+        with pytest.raises(TypeError, match=r"takes pairs \(log, data\), not .*append_many\(values\)` takes values"):
+            ns.append_many(odd)  # type: ignore[arg-type]
+    assert ns.latest("raw") == 0

@@ -96,5 +96,6 @@ for use in (lambda: millrace.open("x"), lambda: millrace.Namespace):
 def test_importing_for_a_function_loads_nothing_but_the_worker() -> None:
     program = "import sys, millrace; print(sorted(m for m in sys.modules if m.startswith('millrace')))"
     assert python("-c", program).stdout == (
-        "['millrace', 'millrace._errors', 'millrace._errors._explain', 'millrace._work', 'millrace._work._channel', 'millrace._worker']\n"
+        "['millrace', 'millrace._errors', 'millrace._errors._explain', 'millrace._work', 'millrace._work._channel', "
+        "'millrace._work._streams', 'millrace._work._tables', 'millrace._worker']\n"
     )

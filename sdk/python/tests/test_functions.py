@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import json
+import linecache
 import subprocess
 import sys
 import textwrap
@@ -182,7 +184,7 @@ def test_what_cannot_be_deployed_says_why(ns: millrace.Namespace, write: Write) 
 
     typed: dict[str, Callable[[millrace.Record, millrace.Context], None]] = {}
     exec("def typed(record, ctx): pass", typed)
-    for handler in (inner, lambda record, ctx: None, print, typed["typed"]):
+    for handler in (inner, lambda record, ctx: None, print, typed["typed"], functools.partial(print)):
         with pytest.raises(millrace.Invalid, match="MR6103"):
             ns.deploy(handler)
     smooth = write("smooth_that", SMOOTH).smooth
@@ -268,18 +270,125 @@ ALONE = """
 
 
 def test_a_program_that_deploys_its_own_function_is_not_run_by_the_deployment(ns: millrace.Namespace, tmp_path: Path) -> None:
-    def run(guard: str) -> subprocess.CompletedProcess[str]:
+    def run(guard: str, more: str = "") -> subprocess.CompletedProcess[str]:
         program = tmp_path / "alone.py"
-        program.write_text(textwrap.dedent(ALONE.format(guard=guard, address=ns.address)))
+        text = textwrap.dedent(ALONE.format(guard=guard, address=ns.address))
+        program.write_text(text.replace("ctx.append(", f"{more}ctx.append("))
         return subprocess.run([sys.executable, str(program)], capture_output=True, text=True)
 
-    unguarded = run("if True")
+    # A function that uses a variable of a program cannot do without the program.
+    unguarded = run("if True", more="_ = ns.address; ")
     assert unguarded.returncode != 0 and "MR3142" in unguarded.stderr, unguarded.stderr
+    assert "'double' uses 'ns'" in unguarded.stderr and "if __name__" in unguarded.stderr, unguarded.stderr
     assert ns.latest("raw") == 1, "the program ran again while it was imported"
     assert [function.name for function in ns.functions()] == []
-    guarded = run('if __name__ == "__main__"')
-    assert guarded.returncode == 0 and guarded.stdout == "double\n", guarded.stderr
-    assert ns.latest("raw") == 2
+    for guard, latest in (("if True", 2), ('if __name__ == "__main__"', 3)):
+        done = run(guard)
+        assert done.returncode == 0 and done.stdout == "double\n", done.stderr
+        assert ns.latest("raw") == latest
+
+
+class Notebook:
+    """Runs cells as IPython does: in `__main__`, with their text known to Python under the name of a file that does not exist."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Any] = {"__name__": "__main__"}
+        self._cells = 0
+
+    def cell(self, text: str) -> None:
+        self._cells += 1
+        name = f"/nowhere/ipykernel_1/{id(self)}_{self._cells}.py"
+        text = textwrap.dedent(text)
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        exec(compile(text, name, "exec"), self.known)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.known[name]
+
+
+def test_a_function_of_a_notebook_runs_with_what_it_uses(ns: millrace.Namespace, host: Start) -> None:
+    ns.create_log("clean")
+    book = Notebook()
+    book.cell("import math\nimport os.path\nimport xml.etree.ElementTree\nfrom statistics import mean as average\nimport millrace\nLOG = 'raw'")
+    book.cell("def even(n):\n    return n == 0 or odd(n - 1)\ndef odd(n):\n    return n > 0 and even(n - 1)")
+    text = """
+        @millrace.function(
+            on=LOG, retries=0)
+        def judge(record: millrace.Record, ctx: millrace.Context, separator=os.path.sep) -> None:
+            class Both:
+                one = 1
+                two = one + 1
+            tag = xml.etree.ElementTree.fromstring("<a/>").tag
+            ctx.append("clean", [even(record.json()), average([Both.one, Both.two]), math.floor(2.5), tag, separator])
+    """
+    book.cell(text)
+    first = ns.deploy(book["judge"])
+    assert first.change == "created"
+    book.cell(text)
+    assert ns.deploy(book["judge"]) == type(first)("judge", first.code, "unchanged")
+    host(ns)
+    ns.append("raw", 4)
+    ns.wait_idle(PATIENCE_S)
+    assert ns.get("clean").json() == [True, 1.5, 2, "a", "/"]
+    book.cell("def odd(n):\n    return n % 2 == 1")
+    again = ns.deploy(book["judge"])
+    assert again.change == "updated" and again.code != first.code
+
+
+@pytest.mark.parametrize(
+    ("before", "body", "said"),
+    [
+        ("limit = 30", "return limit", "'limit', a value of type int that exists only in this program; write its value inside"),
+        ("class Limit: pass", "Limit()", "'Limit', a class that exists only in this program; define it in a file"),
+        ("", "return missing", "'missing', which is not defined"),
+        ("def made():\n    n = 1\n    def inner(): return n\n    return inner\ninner = made()", "inner()", "'inner', a value of type function"),
+        ("limit = 30\ndef helper(): return limit", "helper()", "'helper' uses 'limit'"),
+    ],
+)
+def test_a_function_of_a_notebook_that_uses_a_variable_is_refused(
+    before: str, body: str, said: str, ns: millrace.Namespace
+) -> None:
+    book = Notebook()
+    book.cell(before)
+    book.cell(f"def judge(record, ctx):\n    {body}")
+    with pytest.raises(millrace.Invalid, match="MR6103") as refused:
+        ns.deploy(book["judge"], on="raw")
+    assert said in str(refused.value)
+    assert ns.functions() == []
+
+
+def test_a_function_of_a_notebook_that_imports_a_module_beside_it_says_what_to_do(
+    ns: millrace.Namespace, write: Write, tmp_path: Path
+) -> None:
+    write("beside", "def double(n): return 2 * n\n")
+    book = Notebook()
+    book.cell("import beside\ndef judge(record, ctx):\n    return beside.double(1)")
+    with pytest.raises(millrace.Invalid, match="MR6103: 'judge' imports 'beside' from") as refused:
+        ns.deploy(book["judge"], on="raw")
+    assert f"deploy it with source='{tmp_path}'" in str(refused.value)
+    assert write("judges", "import beside\ndef judge(record, ctx): return beside.double(1)\n")
+    assert ns.deploy(sys.modules["judges"].judge, on="raw", source=str(tmp_path)).change == "created"
+
+
+def test_a_cell_that_a_debugger_wrote_to_a_file_is_not_run_again(ns: millrace.Namespace, tmp_path: Path) -> None:
+    book = Notebook()
+    cell = tmp_path / "1234.py"
+    cell.write_text("raise SystemExit('the cell ran again')\n")
+    book.cell("def judge(record, ctx): pass")
+    judge = book["judge"]
+    text = linecache.cache[judge.__code__.co_filename]
+    judge.__code__ = judge.__code__.replace(co_filename=str(cell))
+    linecache.cache[str(cell)] = (*text[:3], str(cell))
+    assert ns.deploy(judge, on="raw").change == "created"
+
+
+def test_a_function_of_a_script_whose_name_does_not_end_in_py_is_deployed(ns: millrace.Namespace, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text(textwrap.dedent(ALONE.format(guard="if True", address=ns.address)))
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True)
+    # Only the function is deployed, so what the script does is not run again, guarded or not.
+    assert done.returncode == 0 and done.stdout == "double\n", done.stderr
+    assert ns.latest("raw") == 1
 
 
 def test_the_check_of_a_module_runs_in_a_sandbox(ns: millrace.Namespace, host: Start, write: Write, tmp_path: Path) -> None:

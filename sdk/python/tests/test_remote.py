@@ -152,6 +152,15 @@ def test_a_log_of_values(remote: millrace.Namespace) -> None:
     assert (len(log), log[2], log[-1], log[1:3]) == (3, {"b": 2}, [3], [1, {"b": 2}])
     assert "<td>raw</td><td>3</td>" in remote._repr_html_() and "[3]" in log._repr_html_()
     assert len(log.to_pandas()) == 3
+    assert remote.time_field("raw") is None
+    remote.create_log("late", time="/at")
+    remote.log("late", codec=codecs.Json()).append({"at": "2013-01-01T00:00:00Z"})
+    assert remote.time_field("late") == ("/at", None)
+    assert [time.year for time in remote.log("late", codec=codecs.Json()).to_pandas()["time"]] == [2013]
+    remote.set_time("late", "/t", unit="us")
+    assert remote.time_field("late") == ("/t", "us")
+    remote.set_time("late", None)
+    assert remote.time_field("late") is None
     remote.remove_log("raw")
     with pytest.raises(millrace.NotFound):
         len(log)

@@ -144,3 +144,148 @@ fn an_export_ends_where_the_log_ended_when_it_began_and_says_what_is_gone() {
     let device = place.run(["log", "export", "short", "-o", "/dev/stdout", "--format", "ndjson"]).ok();
     assert!(device.text().starts_with("{\"log\":\"short\",\"seqno\":3"), "{device:?}");
 }
+
+/// Records with a time in the field `t`, out of order, and three without one.
+const OBSERVED: [&str; 6] = [
+    r#"{"data":{"t":"2026-11-03T10:00:00Z","celsius":4.5}}"#,
+    r#"{"data":{"t":"2026-11-03T08:00:00.25+01:00","celsius":3}}"#,
+    r#"{"data":{"celsius":5}}"#,
+    r#"{"data":{"t":"yesterday","celsius":6}}"#,
+    r#"{"data":{"t":-1500,"celsius":7}}"#,
+    r#"{"data":{"t":true}}"#,
+];
+
+/// The times of the observation in an export, record by record.
+fn observed(place: &Place, log: &str) -> Vec<Value> {
+    // Standard error says how many have none.
+    let lines = place.run(["log", "export", log]);
+    assert_eq!(lines.code, 0, "{}", lines.stderr);
+    lines.objects().iter().map(|line| line["observed"].clone()).collect()
+}
+
+#[test]
+fn a_file_says_which_field_has_the_time_and_exports_have_it() {
+    let place = place_with(&[]);
+    let declare = |time: &str| {
+        place.write("millrace.toml", &format!("[logs.from]\n{time}\n[logs.to]\n{time}\n"));
+        place.run(["up"]).ok().text().to_owned()
+    };
+    place.feed(["log", "append", "from", "--ndjson"], OBSERVED.join("\n").as_bytes()).ok();
+    assert!(!place.run(["log", "export", "from"]).ok().text().contains("observed"));
+    let up = declare("time = \"/t\"");
+    assert!(up.contains("log from updated; the time of the observation is in /t"), "{up}");
+    assert!(declare("time = \"/t\"").contains("log from unchanged"));
+    let times = json!(["2026-11-03T10:00:00.000000Z", "2026-11-03T07:00:00.250000Z", null, null, null, null]);
+    assert_eq!(json!(observed(&place, "from")), times);
+    // Numbers are times once their unit is known.
+    declare("time = { field = \"/t\", unit = \"ms\" }");
+    let mut times = times;
+    times[4] = json!("1969-12-31T23:59:58.500000Z");
+    assert_eq!(json!(observed(&place, "from")), times);
+    let stat = place.run(["--json", "log", "stat", "from"]).ok().object();
+    assert_eq!(stat["time"], json!({"field": "/t", "unit": "ms"}));
+
+    let whole = place.run(["log", "export", "from", "--format", "csv"]);
+    let lines: Vec<&str> = whole.text().lines().collect();
+    assert_eq!(lines[0], "_seqno,_time,_observed,t,celsius");
+    assert!(lines[1].contains("Z,2026-11-03T10:00:00.000000Z,2026-11-03T10:00:00Z,4.5"), "{}", lines[1]);
+    assert!(lines[3].ends_with("Z,,,5"), "{}", lines[3]);
+    assert!(whole.stderr.contains("3 records have no time in /t (ms): `observed` is empty there"), "{}", whole.stderr);
+
+    // What was exported, imported and exported again is the same.
+    let mut expected = Vec::new();
+    for (file, more) in [("x.ndjson", None), ("x.csv", None), ("y.csv", Some("--whole")), ("x.parquet", None)] {
+        place.run(["log", "export", "from", "-o", file].into_iter().chain(more)).ok();
+        let imported = place.run(["--json", "log", "import", "to", file]).ok().object();
+        assert_eq!((&imported["records"], &imported["untimed"]), (&json!(6), &json!(3)), "{file}");
+        expected.extend(times.as_array().unwrap().clone());
+        assert_eq!(observed(&place, "to"), expected, "{file}");
+    }
+    let once = payloads(&place, "from");
+    assert_eq!(payloads(&place, "to"), [&once[..], &once, &once, &once].concat());
+
+    assert!(declare("").contains("log from updated; no field has the time of the observation"));
+    assert!(!place.run(["log", "export", "from"]).ok().text().contains("observed"));
+}
+
+#[test]
+fn a_field_that_has_the_name_of_the_column_is_kept() {
+    let place = place_with(&[r#"{"data":{"_observed":"x","n":1}}"#, r#"{"data":{"observed":"y","n":2}}"#]);
+    place.run(["log", "set", "from", "--time", "/t"]).ok();
+    for file in ["x.csv", "x.ndjson", "x.parquet"] {
+        place.run(["log", "export", "from", "-o", file]).ok();
+        place.run(["log", "import", "to", file]).ok();
+    }
+    let once = payloads(&place, "from");
+    assert_eq!(payloads(&place, "to"), [&once[..], &once, &once].concat());
+    place.run(["log", "set", "from", "--no-time"]).ok();
+    place.run(["log", "export", "from", "-o", "x.csv"]).ok();
+    place.run(["log", "import", "to", "x.csv"]).ok();
+    assert_eq!(payloads(&place, "to")[6..], once);
+}
+
+#[test]
+fn a_table_of_others_has_the_time_in_the_column_that_the_log_names() {
+    let place = place_with(&[]);
+    place.run(["log", "set", "to", "--time", "/when", "--time-unit", "s"]).ok();
+    place.write("x.csv", "when,celsius\n1793700000,1\n2026-11-03T10:00:01Z,2\n,3\n2026-11-03 10:00:03,4\n");
+    let tried = place.run(["log", "import", "to", "x.csv", "--dry-run"]).ok();
+    let said = "3 records have no time in /when (s): the time of the append takes its place";
+    // A column has one type: here text, which numbers are not.
+    assert!(tried.text().contains(said), "{}", tried.text());
+    place.write("y.csv", "when,celsius\n1793700000,1\n1793700001.5,2\n");
+    let imported = place.run(["log", "import", "to", "y.csv"]).ok();
+    assert!(!imported.text().contains("have no time"), "{}", imported.text());
+    assert_eq!(json!(observed(&place, "to")), json!(["2026-11-03T10:00:00.000000Z", "2026-11-03T10:00:01.500000Z"]));
+}
+
+#[test]
+fn the_field_of_the_time_is_set_here_and_at_a_host_and_survives() {
+    let place = Place::new();
+    let created = place.run(["log", "create", "raw", "--time", "/t", "--time-unit", "ms"]).ok();
+    assert!(created.text().contains("the time of the observation is in /t (ms)"), "{}", created.text());
+    let time = |of: &[&str], log: &str| {
+        place.run([of, &["--json", "log", "stat", log]].concat()).ok().object()["time"].clone()
+    };
+    assert_eq!(time(&[], "raw"), json!({"field": "/t", "unit": "ms"}));
+    let again = place.run(["--json", "log", "create", "raw"]).ok().object();
+    assert_eq!((&again["change"], again.get("time")), (&json!("unchanged"), None));
+    assert_eq!(place.run(["--json", "log", "create", "raw", "--time", "/u"]).ok().object()["change"], "updated");
+    assert!(place.run(["log", "stat", "raw"]).ok().text().contains("observed     /u"));
+
+    for wrong in [&["--time", "t"][..], &["--time", ""], &["--time", "/~2"], &["--time", "/t", "--time-unit", "ns"]] {
+        for command in ["create", "set"] {
+            let refused = place.run([&["log", command, "raw"], wrong].concat()).fails("MR1006", 2);
+            assert!(refused.stderr.contains("millrace-toml.md"), "{}", refused.stderr);
+        }
+    }
+    for wrong in [&["--time-unit", "s"][..], &["--time", "/t", "--no-time"], &[]] {
+        assert_eq!(place.run([&["log", "set", "raw"], wrong].concat()).code, 2, "{wrong:?}");
+    }
+    place.run(["log", "set", "other", "--time", "/t"]).fails("MR2101", 1);
+    place.write("millrace.toml", "[logs.raw]\ntime = { field = \"/t\", unit = \"h\" }\n[logs.b]\ntime = \"t\"\n");
+    let refused = place.run(["up", "--dry-run"]).fails("MR4002", 1);
+    assert!(
+        refused.stderr.contains("'h' is not a unit of time") && refused.stderr.contains("'t' is not a JSON pointer")
+    );
+
+    let host = place.serve_tcp(["--name", "farm"]);
+    let address = format!("mr://127.0.0.1:{}/farm", host.port());
+    let there = ["-n", &address];
+    place.run([&there[..], &["log", "create", "far", "--time", "/at"]].concat()).ok();
+    assert_eq!(time(&there, "far"), json!({"field": "/at"}));
+    place.run([&there[..], &["log", "append", "far", r#"{"at":"2026-11-03T10:00:00Z"}"#]].concat()).ok();
+    let exported = place.run([&there[..], &["log", "export", "far"]].concat()).ok().object();
+    assert_eq!(exported["observed"], "2026-11-03T10:00:00.000000Z");
+    place.run([&there[..], &["log", "set", "raw", "--no-time"]].concat()).ok();
+    assert_eq!(time(&there, "raw"), Value::Null);
+    drop(host);
+
+    place.run(["log", "trim", "far", "--all"]).ok();
+    place.run(["namespace", "backup", "copy"]).ok();
+    place.run(["namespace", "restore", "copy", "again"]).ok();
+    assert_eq!(time(&["-n", "again"], "far"), json!({"field": "/at"}));
+    place.run(["log", "rm", "far"]).ok();
+    place.run(["log", "create", "far"]).ok();
+    assert_eq!(time(&[], "far"), Value::Null);
+}

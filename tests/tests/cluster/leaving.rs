@@ -29,6 +29,8 @@ fn a_host_that_was_removed_leaves_no_subscription_and_no_feed_and_refuses_reques
             site.topic(&["feed", "raw", topic]).ok();
         }
     }
+    goes.place.run(["topic", "publish", "soil", "early"]).ok();
+    assert_eq!(goes.place.run(["topic", "get", "soil", "1"]).ok().text().trim(), "early");
     let (own, gone) = (stays.id(), goes.id());
     // Nobody else ends what a host of the cluster has subscribed.
     assert!(hosts_of(stays, "soil").contains(&gone));
@@ -42,6 +44,30 @@ fn a_host_that_was_removed_leaves_no_subscription_and_no_feed_and_refuses_reques
     for durability in ["quorum", "local"] {
         goes.place.run(["topic", "publish", "soil", "x", "--durability", durability]).fails("MR7216", 1);
     }
+    // It still has the record, but no longer hears what becomes of the topic.
+    for index in [&["1"][..], &[]] {
+        goes.place.run(["topic", "get", "soil"].iter().chain(index)).fails("MR7216", 1);
+    }
+    assert_eq!(stays.place.run(["topic", "get", "soil", "1"]).ok().text().trim(), "early");
+}
+
+#[test]
+fn a_host_that_was_down_when_it_was_removed_is_told_so() {
+    let mut sites = three();
+    let leads = leader(&sites);
+    let goes = (leads + 1) % 3;
+    sites[leads].topic(&["create", "soil"]).ok();
+    let gone = sites[goes].id();
+    sites[goes].die();
+    sites[leads].place.run(["cluster", "rm", &gone]).ok();
+    sites[goes].live(None);
+    eventually("it knows that it was removed", || {
+        sites[goes].place.run(["cluster", "why"]).ok().text().contains("this host was removed from the cluster")
+    });
+    sites[goes].place.run(["topic", "publish", "soil", "x"]).fails("MR7216", 1);
+    sites[goes].place.run(["topic", "get", "soil", "1"]).fails("MR7216", 1);
+    let stays = sites[leads].place.run(["topic", "publish", "soil", "x"]).ok();
+    assert_eq!(stays.text().trim(), "1");
 }
 
 #[test]

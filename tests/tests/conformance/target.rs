@@ -115,8 +115,8 @@ fn receipt(receipt: &Receipt) -> Value {
 }
 
 fn of_files(record: millrace_node::Record) -> Record {
-    let millrace_node::Record { seqno, id, hlc, cause, payload, .. } = record;
-    Record { seqno, id, hlc, cause, data: payload }
+    let millrace_node::Record { seqno, id, hlc, cause, payload, headers, .. } = record;
+    Record { seqno, id, hlc, cause, data: payload, headers }
 }
 
 fn batch(batch: &Batch) -> Value {

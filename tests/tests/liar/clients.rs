@@ -10,6 +10,7 @@ use millrace_node::{Code, Durability, EventId, Result};
 use millrace_wire::{
     Hlc,
     protocol::{Deliver, Delivered, Item, Link, Linked, PathStep, Records, Tail},
+    table::{Condition, TableAnswer, TableEntry, TableRequest},
 };
 use std::future::Future;
 use tokio::task::JoinSet;
@@ -158,6 +159,13 @@ fn reads(client: &Client, asked: &mut Asked, seen: u64) {
         let client = client.clone();
         let latest = async move { client.latest("raw", above, wait).await };
         asked.ask(latest, good(|latest| vec![Fact::Reaches { log: "raw".into(), latest }]));
+    }
+    let put = TableRequest::Put { key: b"key", value: b"2", condition: Condition::Always, ttl_ms: 0 };
+    for request in [put, TableRequest::Get { key: b"key" }] {
+        let client = client.clone();
+        let told = async move { client.table("table", &request, AppendOptions::default()).await };
+        let version = |entry: &TableEntry| Fact::Version { key: "key".into(), version: entry.version };
+        asked.ask(told, good(move |answer: TableAnswer| answer.entries.iter().map(version).collect()));
     }
     // A tail's first answer says where it stands.
     let of_tail = client.clone();

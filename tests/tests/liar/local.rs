@@ -5,6 +5,7 @@ use millrace_node::{
     AppendOptions, Code, FunctionSpec, Namespace, NewRecord, Result, Runtime, functions,
     links::{Links, RelayOptions},
 };
+use millrace_wire::table::{Condition, TableEntry, TableRequest};
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, thread};
 
 /// Where nobody listens.
@@ -69,6 +70,7 @@ fn does(pen: &Pen, work: impl FnOnce(&Namespace) -> Result<Vec<Fact>> + Send + '
 pub fn work(pen: &Pen) {
     let (life, text) = (pen.phase.life, pen.name_of("file"));
     records(pen, &text);
+    tables(pen);
     does(pen, move |namespace| {
         let before = namespace.log("small")?.latest();
         namespace.trim_log(&"small".parse()?, before, true)?;
@@ -127,6 +129,19 @@ fn records(pen: &Pen, text: &str) {
         let latest = namespace.latest("raw")?;
         Ok(vec![Fact::Reaches { log: "raw".into(), latest }])
     });
+}
+
+fn tables(pen: &Pen) {
+    let version = |namespace: &Namespace, request: &TableRequest<'_>| {
+        let answer = namespace.ask_table("table", request, AppendOptions::default())?;
+        let told = |entry: &TableEntry| Fact::Version { key: "key".into(), version: entry.version };
+        Ok(answer.entries.iter().map(told).collect())
+    };
+    does(pen, move |namespace| {
+        let condition = Condition::Always;
+        version(namespace, &TableRequest::Put { key: b"key", value: b"1", condition, ttl_ms: 0 })
+    });
+    does(pen, move |namespace| version(namespace, &TableRequest::Get { key: b"key" }));
 }
 
 fn links(pen: &Pen, life: u64) {

@@ -1,7 +1,7 @@
 //! The liar test: whatever anybody was ever told by a host is still true after its power was cut.
 //!
 //! ```text
-//!  clients: wire, Unix socket, HTTP, SSE, files, a sending host ──> told: every fact that any of them heard
+//!  clients: wire, Unix socket, HTTP, SSE, MQTT, files, a sending host ──> told: every fact that any of them heard
 //!  functions: one whose runs send, one streamed, whose runs are cut short between what they publish
 //!  two real hosts with links between them, each on a simulated disk whose flushes are held back ──> cut, or killed
 //!  recovered host ──> every fact about it is looked up
@@ -18,6 +18,7 @@
 mod clients;
 mod evidence;
 mod local;
+mod mqtt;
 mod reported;
 mod streams;
 mod web;

@@ -4,6 +4,7 @@ use millrace_node::{
     AppendOptions, Code, EventId, Name, Namespace, Position, RecordRef,
     links::{Links, Peer},
 };
+use millrace_wire::table::TableRequest;
 use std::{
     collections::BTreeSet,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -14,8 +15,12 @@ use std::{
 pub enum Fact {
     /// This record is there.
     Record { log: String, seqno: u64, data: Vec<u8>, id: Option<String> },
+    /// A record with these bytes is there.
+    Kept { log: String, data: Vec<u8> },
     /// The log reaches at least so far.
     Reaches { log: String, latest: u64 },
+    /// The key of the table has had this version.
+    Version { key: String, version: u64 },
     /// The log is there.
     Is { log: String },
     /// This incarnation of it is there.
@@ -117,7 +122,19 @@ fn holds(namespace: &Namespace, fact: &Fact) -> millrace_node::Result<bool> {
             Ok(record) => record.payload == *data && id.as_ref().is_none_or(|id| *id == record.id.to_string()),
             Err(error) => error.code() == Code::BelowHistory,
         },
+        Fact::Kept { log, data } => {
+            let log = namespace.log(log)?;
+            let mut payload = Vec::new();
+            let has = |seqno| namespace.journal().get(&log, seqno, &mut payload).is_ok() && payload == *data;
+            // One that has left the history is not missed.
+            log.earliest() > 1 || (1..=log.latest()).any(has)
+        }
         Fact::Reaches { log, latest } => namespace.latest(log)? >= *latest,
+        Fact::Version { key, version } => {
+            let request = TableRequest::Get { key: key.as_bytes() };
+            let answer = namespace.ask_table("table", &request, AppendOptions::default())?;
+            answer.entries.first().is_some_and(|entry| entry.version >= *version)
+        }
         Fact::Is { log } => namespace.log(log).is_ok(),
         Fact::Incarnation { log, incarnation } => namespace.log(log)?.id() == *incarnation,
         Fact::Gone { log } => namespace.log(log).is_err(),

@@ -2,6 +2,7 @@
 
 use crate::{
     clients::{Asked, is_lasting, is_ours, of_document},
+    mqtt,
     reported::Fact,
     world::Pen,
 };
@@ -78,6 +79,7 @@ pub async fn http(pen: Pen, host: SocketAddr) {
     }
     events(&mut asked, host, &base, "raw", None);
     events(&mut asked, host, &base, "raw", Some(raw));
+    mqtt::ask(&mut asked, &pen, host);
     // What streamed runs publish meanwhile.
     let parts = pen.namespace.log("parts").map_or(0, |log| log.latest());
     events(&mut asked, host, &base, "parts", (parts > 0).then_some(parts));

@@ -12,6 +12,7 @@ use millrace_node::{
     Served, Site, functions,
     links::{Links, RelayOptions},
 };
+use millrace_wire::table::TableOptions;
 use std::{
     fs,
     io::{Read, Write},
@@ -306,6 +307,7 @@ impl World {
                 namespace.create_log(&log.parse().unwrap(), 100_000).unwrap();
             }
             namespace.create_log(&"small".parse().unwrap(), 100).unwrap();
+            namespace.create_table(&"table".parse().unwrap(), 100, TableOptions::default()).unwrap();
             let mut spec = FunctionSpec::new("copy".parse().unwrap(), Runtime::Wasm);
             spec.on = vec!["in".parse().unwrap()];
             spec.rights.sends = vec![address(1 - number, "from_box").parse().unwrap()];

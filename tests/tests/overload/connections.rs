@@ -40,7 +40,7 @@ fn open(port: u16, bytes: &[u8]) -> TcpStream {
 }
 
 /// What the host still sends, until it closes.
-fn rest(stream: &mut TcpStream) -> Vec<u8> {
+pub fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
         Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("it neither answers nor closes: {error}"),

@@ -5,6 +5,7 @@ mod connections;
 mod functions;
 mod memory;
 mod pace;
+mod protocols;
 
 use millrace_tests::{Host, Place, raw::memory_bytes};
 use std::{

@@ -1,6 +1,6 @@
 //! Many connections, and much over each: what a host holds for them is bounded, and the others go on.
 
-use crate::{LARGE_BYTES, OWN_BYTES, Peak, slack_bytes};
+use crate::{LARGE_BYTES, OWN_BYTES, Peak, protocols, slack_bytes};
 use millrace_tests::{
     Place, eventually,
     raw::{Client, LONG, framed, hello},
@@ -127,6 +127,40 @@ fn web_clients_that_never_take_large_answers_share_the_same_bound() {
     drop(answers);
     eventually("there is memory again", || ask("*/*").1 == "HTTP/1.1 200");
     peak.expect_within(LARGE_BYTES + DEAF as u64 * OWN_BYTES + slack_bytes());
+}
+
+#[test]
+fn answers_over_http2_that_nobody_takes_share_the_same_bound() {
+    const DEAF: usize = 40;
+    let place = place(1000);
+    let host = place.serve_tcp(PATIENT);
+    let port = host.port();
+    let mut witness = Client::connect(port);
+    append_large(&mut witness, 14_000_000);
+    let peak = Peak::of(&host);
+    let get = protocols::get("/v1/namespaces/main/logs/large/records/1");
+    let ask = || {
+        let mut asks = protocols::preface(&protocols::SETTING_WINDOW);
+        for number in 0..DEAF as u32 {
+            asks.extend(protocols::frame(protocols::HEADERS, 5, 2 * number + 1, &get));
+        }
+        let mut stream = protocols::open(port, &asks);
+        let mut heads = Vec::new();
+        while heads.len() < DEAF {
+            let (_, _, fields) =
+                protocols::frames(&mut stream, |(kind, ..)| *kind == protocols::HEADERS).pop().unwrap();
+            // 0x88 is the field `:status: 200`.
+            heads.push(fields[0] == 0x88);
+        }
+        (stream, heads)
+    };
+    let answers = [ask(), ask()];
+    let given = answers.iter().flat_map(|(_, heads)| heads).filter(|is_given| **is_given).count();
+    assert!((8..40).contains(&given), "{given} large answers at once");
+    assert_eq!(witness.append(b"small"), 1);
+    drop(answers);
+    eventually("there is memory again", || ask().1[0]);
+    peak.expect_within(LARGE_BYTES + 2 * OWN_BYTES + slack_bytes());
 }
 
 #[test]

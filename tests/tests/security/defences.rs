@@ -5,7 +5,7 @@ use super::{
     attacks::{append_with, bearer, changed, private},
     deploy,
     neighbours::{self, Theirs, is_root},
-    strangers, tls,
+    strangers, tls, web,
 };
 use millrace_security::token::{Invitation, Token};
 use millrace_tests::{
@@ -64,6 +64,10 @@ fn attack(on: Defence) -> Attack {
         }
         Defence::Programs => deploy::foreign_program,
         Defence::ClusterSecret => old_secret,
+        Defence::PageKey => another_program,
+        Defence::HostFiles => deploy::file_of_the_host,
+        Defence::MqttTopics => strangers::foreign_topic,
+        Defence::PlainMqtt => strangers::capability_in_clear,
     }
 }
 
@@ -118,6 +122,14 @@ fn old_secret(without: Option<Defence>) -> Option<bool> {
     let _ = joining.kill();
     let _ = joining.wait();
     Some(got_in)
+}
+
+/// Another program of the user, such as a function with a network, asks the pages that are served for a host elsewhere.
+fn another_program(without: Option<Defence>) -> Option<bool> {
+    let hub = hub(None);
+    let edge = joined(&hub, without);
+    let pages = web::Forwarded::of(&edge, &hub);
+    Some(pages.curl(&["-d", "x"], "/v1/namespaces/hub/logs/raw/records").ends_with("201"))
 }
 
 fn joined(hub: &Hub, without: Option<Defence>) -> Place {

@@ -2,7 +2,7 @@
 //! right that its deployer does not have.
 
 use super::{Hub, defences::hub};
-use millrace_tests::{Ended, Place, end};
+use millrace_tests::{Ended, Place, end, eventually};
 use millrace_wire::Defence;
 
 const SHOUT: &str = "#!/bin/sh\nread -r record\nprintf 'loud\\t%s!\\n' \"$record\" >&3\n";
@@ -354,6 +354,36 @@ fn a_change_of_what_is_amendable_takes_the_right_to_repair() {
     upped("repairs.cap", "read,repair=raw").ok();
 }
 
+/// The command shows the repair that it opens: who may not see it is refused before there is one.
+#[test]
+fn a_repair_is_not_opened_by_a_command_that_may_not_show_it() {
+    let hub = Hub::new();
+    hub.place.run(["log", "append", "raw", "1"]).ok();
+    let run = |file: &str, may: &str| {
+        let deployer = Deployer::new(&hub, file, &[may, "observe=log:raw"]);
+        deployer.run(&["repair", "run", "raw", "--at", "1", "--void"])
+    };
+    let refused = run("repairs.cap", "read,repair=raw").fails("MR6132", 1);
+    assert!(refused.stderr.contains("observe"), "{}", refused.stderr);
+    assert!(hub.place.run(["repair", "ls"]).ok().text().contains("no repairs"));
+}
+
+#[test]
+fn a_change_of_the_field_that_has_the_time_takes_the_right_to_create() {
+    let hub = Hub::new();
+    hub.place.write("millrace.toml", "[logs.raw]\n");
+    hub.place.run(["up"]).ok();
+    let upped = |file: &str, may: &str, time: &str| {
+        let deployer = Deployer::new(&hub, file, &[may]);
+        deployer.place.write("millrace.toml", &format!("[logs.raw]\n{time}\n"));
+        deployer.run(&["up"])
+    };
+    upped("reads.cap", "read=raw", "time = \"/t\"").fails("MR6132", 1);
+    upped("again.cap", "read=raw", "").ok();
+    upped("creates.cap", "read,create=raw", "time = \"/t\"").ok();
+    upped("clears.cap", "read=raw", "").fails("MR6132", 1);
+}
+
 #[test]
 fn web_assembly_is_deployed_by_those_who_administer_the_namespace() {
     let hub = Hub::new();
@@ -431,6 +461,47 @@ fn a_program_of_the_host_is_named_by_its_path_only_by_those_who_administer_the_n
         let reported = with_command(&hub, &format!("plain-{at}.cap"), command).unwrap_or_default();
         assert!(!reported.contains("MR6170"), "{reported}");
     }
+}
+
+/// Whether somebody who administers the namespace from elsewhere learns which files its host has: the certificates of a database's authorities
+/// are to be read from one that exists, and from one that does not.
+pub fn file_of_the_host(without: Option<Defence>) -> Option<bool> {
+    let hub = hub(without);
+    hub.place.write("key.pem", "a private key");
+    let file = |name: &str| hub.place.path().join(name).display().to_string();
+    let capability = hub.issue(
+        "admin.cap",
+        &["--allow", "admin,observe=namespace", "--allow", "create=there", "--allow", "create=gone"],
+    );
+    let secret = std::fs::read_to_string(capability).unwrap();
+    let ask = |path: &str, body: Option<&str>| {
+        let header = format!("Authorization: Bearer {}", secret.trim());
+        let url = format!("https://127.0.0.1:{}/v1/namespaces/hub/{path}", hub.port);
+        let mut command = std::process::Command::new("curl");
+        command.args(["-sk", "--max-time", "100", "-H", &header, &url]);
+        command.args(body.into_iter().flat_map(|body| ["-H", "Content-Type: application/json", "-d", body]));
+        let answer = end(command, b"").text().to_owned();
+        serde_json::from_str::<serde_json::Value>(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"))
+    };
+    for (name, authorities) in [("there", file("key.pem")), ("gone", file("no.pem"))] {
+        // No database listens there.
+        let set = serde_json::json!({ "do": "set-database", "database": name, "url": "postgresql://192.0.2.1:1/x", "authorities": authorities });
+        let answer = ask("manage", Some(&set.to_string()));
+        if answer["error"]["code"] == "MR7312" {
+            return Some(false);
+        }
+        assert_eq!(answer["change"], "created", "{answer}");
+        let create = serde_json::json!({ "do": "create-table", "table": name, "database": name });
+        assert_eq!(ask("manage", Some(&create.to_string()))["change"], "created");
+    }
+    let mut reported = Vec::new();
+    eventually("the host reports both", || {
+        let answer = ask("databases", None);
+        let all = answer["databases"].as_array().expect("a list");
+        reported = all.iter().filter_map(|one| one["trouble"]["error"].as_str().map(str::to_owned)).collect();
+        reported.len() == 2
+    });
+    Some(reported[0] != reported[1])
 }
 
 #[test]

@@ -15,7 +15,8 @@ use millrace_wire::{
         Deliver, Entries, Failure, FeedTopic, Frame, Get, GetTopic, GroupMessages, Hello, InvokeFunction, Item,
         JoinCluster, Latest, LatestTopic, LeadGroup, Link, Manage, Message, MirrorTopic, NewRecord, Ping, Pong,
         PreferSite, Present, PublishTopic, Range, RangeTopic, Redeem, RemoveGroup, RemoveHost, RemoveLog, RemoveTopic,
-        Repair, SetLog, SetVoters, Show, SubscribeTopic, Tail, UnfeedTopic, UnmirrorTopic, UnsubscribeTopic, Upload,
+        Repair, SetLog, SetVoters, Show, SubscribeTopic, Table, Tail, UnfeedTopic, UnmirrorTopic, UnsubscribeTopic,
+        Upload,
     },
 };
 use std::collections::BTreeSet;
@@ -105,6 +106,26 @@ fn records() -> Vec<Request> {
         of("range", &["read=raw"], Range { log: "raw", from: 1, count: 1, ..Range::default() }),
         of("latest", &["read=raw"], Latest { log: "raw", ..Latest::default() }),
         of("wait for the newest", &["read=raw"], Latest { log: "raw", above: 9999, wait_ms: 1, ..Latest::default() }),
+        of("read a key", &["read=raw"], Table { table: "raw", request: b"\0\x01\0k", ..Table::default() }),
+        of(
+            "put a key",
+            &["append=raw"],
+            Table {
+                table: "raw",
+                request: b"\x01\x01\0k\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0\x001",
+                ..Table::default()
+            },
+        ),
+        of(
+            "put a key that has a version",
+            &["append=raw", "read=raw"],
+            Table { table: "raw", request: b"\x01\x01\0k\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x001", ..Table::default() },
+        ),
+        of(
+            "add to a key",
+            &["append=raw", "read=raw"],
+            Table { table: "raw", request: b"\x03\x01\0k\x01\0\0\0\0\0\0\0", ..Table::default() },
+        ),
         of("tail", &["read=raw"], Tail { log: "raw", from: 1, credit: 1, ..Tail::default() }),
         of("create a log", &["create=new"], CreateLog { log: "new", history: 7 }),
         of("a longer history", &["create=other"], SetLog { log: "other", history: 20_000 }),
@@ -262,6 +283,12 @@ fn changes(run: EventId) -> Vec<Request> {
         manage(&["admin=namespace"], r#"{"do":"retry-outbox","peer":"x"}"#),
         manage(&["admin=namespace"], r#"{"do":"remove-peer","peer":"x","force":true}"#),
         manage(&["admin=namespace"], r#"{"do":"rotate-cluster-secret"}"#),
+        manage(&["create=table"], r#"{"do":"create-table","table":"table"}"#),
+        manage(&["admin=namespace"], r#"{"do":"set-database","database":"main","url":"postgresql://127.0.0.1:1/x"}"#),
+        manage(&["admin=namespace"], r#"{"do":"resume-database","database":"main"}"#),
+        manage(&["admin=namespace"], r#"{"do":"resync-database","database":"main"}"#),
+        manage(&["read=namespace"], r#"{"do":"externalize"}"#),
+        manage(&["create=raw"], r#"{"do":"set-time","log":"raw","time":"/t"}"#),
         manage(&["create=made"], up),
         manage(&["bind=function:gone"], down),
         manage(&["bind=function:shout"], r#"{"do":"remove-function","function":"shout","force":true}"#),
@@ -271,6 +298,7 @@ fn changes(run: EventId) -> Vec<Request> {
 fn documents(run: EventId) -> Vec<Request> {
     let (observe, read) = (&["observe=namespace"], &["read=namespace"]);
     let of_run: &'static str = format!("runs/{run}").leak();
+    let of_output: &'static str = format!("runs/{run}/output").leak();
     vec![
         show(observe, ""),
         show(observe, "status"),
@@ -281,6 +309,11 @@ fn documents(run: EventId) -> Vec<Request> {
         show(&["observe=function:shout"], "runs?function=shout"),
         show(&["observe=function:shout"], of_run),
         show(read, "runs/latest"),
+        show(&["observe=function:shout"], of_output),
+        show(observe, "failures"),
+        show(&["observe=function:shout"], "failures?function=shout"),
+        show(observe, "tasks"),
+        show(observe, "databases"),
         show(observe, "why"),
         show(observe, "why/shout"),
         show(observe, "links"),

@@ -15,7 +15,7 @@ const OPENAPI: &str = include_str!("../../../spec/openapi.json");
 /// What says nothing of a namespace, and whether all is well.
 const ANONYMOUS: [&str; 4] = ["/", "/openapi.json", "/healthz", "/readyz"];
 /// Lists show what the caller sees, and nothing to one who sees nothing.
-const LISTS: [&str; 2] = ["/v1/namespaces", "/v1/namespaces/{namespace}/logs"];
+const LISTS: [&str; 3] = ["/v1/namespaces", "/v1/namespaces/{namespace}/logs", "/v1/namespaces/{namespace}/tables"];
 
 /// What only the user who runs the host may do, whatever rights a capability has: these give out capabilities.
 const OWNERS: [(&str, &str); 2] =
@@ -46,12 +46,15 @@ fn operations(run: EventId) -> Vec<Operation> {
     let (observe, read) = (&["observe=namespace"], &["read=namespace"]);
     let (raw, records) = ("logs/raw", "/v1/namespaces/{namespace}/logs/{log}/records");
     let (log, one) = ("/v1/namespaces/{namespace}/logs/{log}", "/v1/namespaces/{namespace}/runs/{run}");
+    let (output, failures) = ("/v1/namespaces/{namespace}/runs/{run}/output", "/v1/namespaces/{namespace}/failures");
     let record = "/v1/namespaces/{namespace}/logs/{log}/records/{seqno}";
     let newest = "/v1/namespaces/{namespace}/logs/{log}/records/latest";
     let tail = "/v1/namespaces/{namespace}/logs/{log}/tail";
     let batch = r#"[{"log":"raw","data":"x"},{"log":"other","data":"x"}]"#;
     let repairs = "/v1/namespaces/{namespace}/repairs";
     let (topics, topic) = ("/v1/namespaces/{namespace}/topics", "/v1/namespaces/{namespace}/topics/{topic}");
+    let table = "/v1/namespaces/{namespace}/tables/{table}";
+    let key = "/v1/namespaces/{namespace}/tables/{table}/keys/{key}";
     let published = "/v1/namespaces/{namespace}/topics/{topic}/records";
     let index = "/v1/namespaces/{namespace}/topics/{topic}/records/{index}";
     let tail_of_topic = "/v1/namespaces/{namespace}/topics/{topic}/tail";
@@ -84,6 +87,8 @@ fn operations(run: EventId) -> Vec<Operation> {
         of("GET", "/v1/namespaces/{namespace}/logs/{log}/rate", "logs/raw/rate?buckets=2", &["read=raw"]),
         of("GET", "/v1/namespaces/{namespace}/logs/{log}/series", "logs/raw/series?field=/x", &["read=raw"]),
         of("GET", "/v1/namespaces/{namespace}/flows", "flows", observe),
+        of("GET", "/v1/namespaces/{namespace}/databases", "databases", observe),
+        of("GET", "/v1/namespaces/{namespace}/mqtt", "mqtt", observe),
         of("GET", "/v1/namespaces/{namespace}/plans", "plans", observe),
         of("GET", "/v1/namespaces/{namespace}/plans/{plan}", "plans/99", observe),
         of("GET", "/v1/namespaces/{namespace}/capabilities", "capabilities", &["grant=namespace"]),
@@ -104,6 +109,11 @@ fn operations(run: EventId) -> Vec<Operation> {
         of("GET", "/v1/namespaces/{namespace}/runs", "runs?function=shout", &["observe=function:shout"]),
         of("GET", one, format!("runs/{run}"), &["observe=function:shout"]),
         of("GET", one, "runs/latest", read),
+        of("GET", output, format!("runs/{run}/output"), &["observe=function:shout"]),
+        of("GET", output, format!("runs/{run}/output?follow=true"), &["observe=function:shout"]),
+        of("GET", failures, "failures", observe),
+        of("GET", failures, "failures?function=shout", &["observe=function:shout"]),
+        of("GET", "/v1/namespaces/{namespace}/tasks", "tasks", observe),
         of(
             "POST",
             "/v1/namespaces/{namespace}/runs/{run}/cancel",
@@ -125,6 +135,12 @@ fn operations(run: EventId) -> Vec<Operation> {
         of("GET", "/v1/namespaces/{namespace}/cluster", "cluster", observe),
         of("GET", "/v1/namespaces/{namespace}/cluster/groups", "cluster/groups", observe),
         of("GET", "/v1/namespaces/{namespace}/mirrors", "mirrors", observe),
+        of("PUT", table, "tables/fresh", &["create=fresh"]),
+        of("GET", table, "tables/raw", &["read=raw"]),
+        of("GET", key, "tables/raw/keys/a", &["read=raw"]),
+        Operation { body: Some("1"), ..of("PUT", key, "tables/raw/keys/a", &["append=raw"]) },
+        of("POST", key, "tables/raw/keys/a", &["append=raw", "read=raw"]).with(r#"{"increment":1}"#),
+        of("DELETE", key, "tables/raw/keys/a", &["append=raw", "read=raw"]),
         of("GET", topics, "topics", observe),
         of("GET", topic, "topics/news", observe),
         of("PUT", topic, "topics/news", &["create=topics/news"]),
@@ -207,7 +223,8 @@ fn no_operation_is_answered_without_a_capability_that_is_valid_for_the_namespace
             assert!(is_denied(refusal(&reported).as_deref()), "{method} {asked}, {at}: {}", reported.text());
         }
         for path in LISTS {
-            let reported = answer(&hub, bearer.as_deref(), &of("GET", path, "logs", &[]));
+            let list = path.rsplit('/').next().unwrap_or_default();
+            let reported = answer(&hub, bearer.as_deref(), &of("GET", path, list, &[]));
             let tells = ["hub", "raw", "fixed"].iter().any(|name| reported.text().contains(name));
             assert!(!tells, "{path}, {at}: {}", reported.text());
         }

@@ -8,7 +8,7 @@ use super::{
 };
 use millrace_security::token::{Binding, Token};
 use millrace_tests::{
-    Host, eventually,
+    Host, Place, Port, eventually,
     raw::{framed, hello},
 };
 use millrace_wire::{
@@ -271,4 +271,53 @@ fn an_older_version_of_tls_is_refused() {
     assert_eq!(asked("1.3").code, 0);
     let older = asked("1.2");
     assert!(older.code != 0 && older.text() == "000", "{older:?}");
+}
+
+/// A client of MQTT that published one message with this user and password: whether it was appended.
+fn publishes(hub: &Place, port: u16, (user, password): (&str, &str), topic: &str) -> bool {
+    let text = |text: &str| [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat();
+    let packet = |first: u8, body: Vec<u8>| {
+        let length = match body.len() {
+            short @ ..0x80 => vec![short as u8],
+            long => vec![(long & 0x7f) as u8 | 0x80, (long >> 7) as u8],
+        };
+        [vec![first], length, body].concat()
+    };
+    let connect = [text("MQTT"), vec![4, 0xC2, 0, 0], text("lamp"), text(user), text(password)].concat();
+    let publish = [text(topic), vec![0, 1], b"x".to_vec()].concat();
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the host listens");
+    // A refused client may be gone before it has said everything.
+    let _ = stream.write_all(&[packet(0x10, connect), packet(0x32, publish), vec![0xE0, 0]].concat());
+    let _ = stream.read_to_end(&mut Vec::new());
+    !hub.records("raw").is_empty()
+}
+
+fn plain(without: Option<Defence>) -> (Place, Host, u16) {
+    let place = Place::new();
+    let place = match without {
+        Some(defence) => place.without(&format!("{defence:?}")),
+        None => place,
+    };
+    place.run(["log", "create", "raw"]).ok();
+    place.run(["mqtt", "user", "add", "wall", "--subscribe", "#"]).ok();
+    let port = Port::reserve();
+    let listen = format!("mqtt-plain=0.0.0.0:{port}");
+    let host = Host::start(place.command(["--json", "serve", "--listen", &listen, "--drain", "100s"]));
+    (place, host, port.number)
+}
+
+/// A user of MQTT publishes to a topic that is not its own.
+pub fn foreign_topic(without: Option<Defence>) -> Option<bool> {
+    let (place, _host, port) = plain(without);
+    let password = place.run(["mqtt", "user", "add", "lamp", "--publish", "tele/lamp"]).ok();
+    let password = password.text();
+    Some(publishes(&place, port, ("lamp", password.trim()), "raw"))
+}
+
+/// A capability that was heard where MQTT is not encrypted is of use there.
+pub fn capability_in_clear(without: Option<Defence>) -> Option<bool> {
+    let (place, _host, port) = plain(without);
+    let token = place.run(["cap", "issue", "--append", "raw"]).ok();
+    let token = token.text();
+    Some(publishes(&place, port, ("", token.trim()), "raw"))
 }

@@ -1,6 +1,6 @@
 // Capabilities: which were issued, a new one, and the end of one.
 import { useState } from "preact/hooks";
-import { ask, of } from "../api";
+import { ask, of } from "../host/api";
 import { quoted } from "../format";
 import { useAsk, useDoing, useNow } from "../hooks";
 import { Act, Card, Cmd, Empty, Failure, Field, Head, Loaded, Table, Time, submit } from "../parts";

@@ -1,6 +1,6 @@
 // Functions: their definitions, counters and runs.
 import type { ComponentChildren } from "preact";
-import { type Fn, type Runs, type Why, ask, enc, of } from "../api";
+import { type Fn, type Runs, type Why, ask, enc, of } from "../host/api";
 import { grouped, quoted } from "../format";
 import { useAsk, useNow } from "../hooks";
 import { Act, Card, Cmd, Empty, Facts, Failure, Head, Loaded, Table } from "../parts";

@@ -1,10 +1,10 @@
 // The service graph, with the rates of the flows on its arrows.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type Flows, type Fn, type Log, type Runs, of } from "../api";
-import { type Drawn, type Edge, type Graph, graphOf } from "../graph";
+import { type Flows, type Fn, type Log, type Runs, of } from "../host/api";
+import { type Drawn, type Edge, type Graph, graphOf } from "../drawing/graph";
 import { number } from "../format";
 import { useAsk } from "../hooks";
-import { type Live, useChanges, useLive } from "../live";
+import { type Live, useChanges, useLive } from "../host/live";
 import { Card, Cmd, Empty, Failure, Head, Table, Waiting } from "../parts";
 import { go, href } from "../router";
 import type { ScreenProps } from "../shell";

@@ -1,10 +1,10 @@
 // Is it alive, is it behind, what is the last value: one screen, also for a phone.
 import { useEffect, useState } from "preact/hooks";
-import { type Fn, type Log, type RecordDoc, type Status, type Why, ask, beginning, of } from "../api";
-import { decode, fields } from "../decode";
+import { type Fn, type Log, type RecordDoc, type Status, type Why, ask, beginning, of } from "../host/api";
+import { decode, fields } from "../records/decode";
 import { count, duration, grouped, number, size } from "../format";
 import { useAsk, useNow } from "../hooks";
-import { type Live, useChanges, useLive } from "../live";
+import { type Live, useChanges, useLive } from "../host/live";
 import { Card, Cmd, Empty, Failure, Head, Icon, Loaded, Prose, Spark, Time } from "../parts";
 import { href } from "../router";
 import type { ScreenProps } from "../shell";

@@ -1,7 +1,7 @@
 // What is elsewhere or shared: links to other namespaces, the cluster, shared objects.
 import { type ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { of } from "../api";
+import { of } from "../host/api";
 import { grouped, quoted, size } from "../format";
 import { useAsk, useNow } from "../hooks";
 import { Card, Cmd, Empty, Facts, Failure, Field, Head, Loaded, Table, Time } from "../parts";

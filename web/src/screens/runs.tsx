@@ -1,7 +1,8 @@
 // Runs, newest first, and one run: did it run, why not, what did it print.
 import type { ComponentChildren } from "preact";
-import { type Run, type Runs, type Why, ask, enc, of } from "../api";
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Refused, type Run, type Runs, type Why, ask, enc, follow, of } from "../host/api";
+import { visible } from "../records/decode";
 import { duration, micros, quoted } from "../format";
 import { useAsk, useNow } from "../hooks";
 import { Act, Card, Cmd, Empty, Facts, Field, Head, Loaded, RecordLink, RunLink, State, Table, Time } from "../parts";
@@ -202,23 +203,18 @@ function One({ namespace, id }: { namespace: string; id: string }) {
                   </ol>
                 )}
               </Card>
-              <Card title={`Read (${run.reads.length})`}>
-                <Records namespace={namespace} of={run.reads} />
+              <Card title={`Read (${distinct(run.reads).length})`}>
+                <Records namespace={namespace} of={distinct(run.reads)} />
               </Card>
               <Card title={`Appended (${run.appends.length})`}>
                 <Records namespace={namespace} of={run.appends} />
               </Card>
             </div>
-            <Card title="Output">
-              {run.output ? (
-                <pre class="value-box" tabIndex={0}>
-                  {run.output}
-                </pre>
-              ) : (
-                <p class="muted">{run.ended ? "It printed nothing." : "It is known when the run ends."}</p>
-              )}
-              {run.function && <Cmd>{`millrace function logs ${quoted(run.function)}`}</Cmd>}
-            </Card>
+            {run.ended ? (
+              <Output text={run.output ?? ""} id={id} />
+            ) : (
+              <Printing key={id} namespace={namespace} id={id} onEnd={answer.again} />
+            )}
           </>
         )}
       </Loaded>
@@ -226,16 +222,87 @@ function One({ namespace, id }: { namespace: string; id: string }) {
   );
 }
 
+/** The most that a page keeps of what a run prints. */
+const PRINTED_MAX = 256 * 1024;
+const PRINT_RETRY_MS = 1000;
+
+function Output({ text, id, live }: { text: string; id: string; live?: boolean }) {
+  const box = useRef<HTMLPreElement>(null);
+  const isAtEnd = useRef(true);
+  useEffect(() => {
+    if (live && isAtEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [text, live]);
+  const scrolled = (event: Event) => {
+    const { scrollTop, scrollHeight, clientHeight } = event.currentTarget as HTMLPreElement;
+    isAtEnd.current = scrollHeight - scrollTop - clientHeight < 8;
+  };
+  return (
+    <Card title="Output" more={live && <span class="state good">as it comes</span>}>
+      {text ? (
+        <pre class="value-box" tabIndex={0} ref={box} onScroll={scrolled} aria-label="Output">
+          {visible(text, "\n\t")}
+        </pre>
+      ) : (
+        <p class="muted">{live ? "It has printed nothing yet." : "It printed nothing."}</p>
+      )}
+      <Cmd>{`millrace run output ${quoted(id)}${live ? " --follow" : ""}`}</Cmd>
+    </Card>
+  );
+}
+
+/** What a run prints, as it comes. */
+function Printing({ namespace, id, onEnd }: { namespace: string; id: string; onEnd: () => void }) {
+  const [text, set] = useState("");
+  const ended = useRef(onEnd);
+  ended.current = onEnd;
+  useEffect(() => {
+    const stop = new AbortController();
+    let [timer, next] = [0, 0];
+    const listen = async () => {
+      let isOver = false;
+      try {
+        await follow(of(namespace, `runs/${enc(id)}/output`, { follow: "true", from: next }), stop.signal, (kind, data) => {
+          if (kind === "output") {
+            const part = JSON.parse(data) as { text: string; next: number };
+            next = part.next;
+            set((before) => (before + part.text).slice(-PRINTED_MAX));
+          } else if (kind === "end") isOver = true;
+        });
+      } catch (error) {
+        // A host that does not permit it or does not know it is not asked again.
+        isOver = error instanceof Refused && error.status >= 400 && error.status < 500;
+      }
+      if (stop.signal.aborted) return;
+      if (isOver) ended.current();
+      else timer = setTimeout(listen, PRINT_RETRY_MS);
+    };
+    void listen();
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
+  }, [namespace, id]);
+  return <Output text={text} id={id} live />;
+}
+
+const LISTED = 50;
+
+/** A record that was read twice is one. */
+const distinct = (records: Run["reads"]): Run["reads"] => {
+  const seen = new Set<string>();
+  return records.filter(({ log, seqno }) => !seen.has(`${log}@${seqno}`) && seen.add(`${log}@${seqno}`));
+};
+
 const Records = ({ namespace, of: records }: { namespace: string; of: Run["reads"] }) =>
   records.length === 0 ? (
     <p class="muted">Nothing.</p>
   ) : (
     <ul class="lines">
-      {records.slice(0, 50).map((record, at) => (
+      {records.slice(0, LISTED).map((record, at) => (
         <li key={at}>
           <RecordLink namespace={namespace} record={record} />
         </li>
       ))}
-      {records.length > 50 && <li class="muted">and {records.length - 50} more</li>}
+      {records.length > LISTED && <li class="muted">and {records.length - LISTED} more</li>}
     </ul>
   );

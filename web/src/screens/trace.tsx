@@ -1,7 +1,7 @@
 // One event: its causes above, its effects below, each a tree with a time line. Branches load when they are opened.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { type Branch, Refused, type Trace, ask, of } from "../api";
-import { decode } from "../decode";
+import { type Branch, Refused, type Trace, ask, of } from "../host/api";
+import { decode } from "../records/decode";
 import { count, duration, micros } from "../format";
 import { Act, Card, Failure, Head, Icon, State, Time, Waiting } from "../parts";
 import { href } from "../router";
@@ -110,6 +110,8 @@ function Side({ title, namespace, side, up }: { title: string; namespace: string
       </Card>
     );
   const others = trace.records + trace.runs - 1;
+  const records = Math.max(0, trace.records - (tree.branch.record ? 1 : 0));
+  const runs = Math.max(0, trace.runs - (tree.branch.run ? 1 : 0));
   return (
     <Card
       title={title}
@@ -119,7 +121,7 @@ function Side({ title, namespace, side, up }: { title: string; namespace: string
             ? up
               ? "nothing: a client appended it"
               : "nothing yet"
-            : `${count(Math.max(0, trace.records - (tree.branch.record ? 1 : 0)), "record")}, ${count(Math.max(0, trace.runs - (tree.branch.run ? 1 : 0)), "run")}`}
+            : `${count(records, "record")}, ${count(runs, "run")}`}
         </span>
       }
     >
@@ -218,7 +220,7 @@ function Line({
     record && !record.void && (record.data !== undefined || record.base64 !== undefined) ? decode(record, "auto").line : undefined;
   return (
     <li class={depth === 0 ? "trace-root" : ""}>
-      <div class="trace-what" style={{ paddingLeft: `${Math.min(depth, 12) * 18}px` }}>
+      <div class="trace-what" style={{ "--depth": String(Math.min(depth, 12)) }}>
         {node.below.length > 0 ? (
           <button
             type="button"

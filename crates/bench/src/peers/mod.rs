@@ -26,7 +26,7 @@ pub struct Server(Child);
 
 impl Server {
     /// `None` if its program is not installed.
-    fn start(program: &str, arguments: &[String], dir: &Path) -> Outcome<Option<Self>> {
+    pub fn start(program: &str, arguments: &[String], dir: &Path) -> Outcome<Option<Self>> {
         // What `make bench` fetched goes before what the system has.
         let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers").join(program);
         let mut command = if fetched.exists() { Command::new(fetched) } else { Command::new(program) };
@@ -48,7 +48,7 @@ impl Drop for Server {
 }
 
 /// Tries until it works, for at most 30 seconds: a server needs a moment to start.
-fn patiently<T>(mut attempt: impl FnMut() -> Outcome<T>) -> Outcome<T> {
+pub fn patiently<T>(mut attempt: impl FnMut() -> Outcome<T>) -> Outcome<T> {
     let start = Instant::now();
     loop {
         match attempt() {

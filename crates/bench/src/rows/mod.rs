@@ -10,6 +10,7 @@ mod host;
 mod journal;
 mod node;
 mod objects;
+mod pages;
 mod python;
 mod recover;
 mod remote;
@@ -147,6 +148,24 @@ pub const ALL: &[Spec] = &[
         unit: "/s",
         run: remote::http::append,
     },
+    Spec {
+        id: "mqtt.publish",
+        what: "pass on messages of 100 bytes over MQTT with QoS 0, memory, one client to one",
+        unit: "/s",
+        run: remote::mqtt::publish,
+    },
+    Spec {
+        id: "mqtt.acknowledged",
+        what: "append 100 bytes to disk over MQTT with QoS 1, 100 clients with 16 in flight",
+        unit: "/s",
+        run: remote::mqtt::many,
+    },
+    Spec {
+        id: "mqtt.latency",
+        what: "append 100 bytes to disk over MQTT with QoS 1, one client, p50",
+        unit: "µs",
+        run: remote::mqtt::one,
+    },
     Spec { id: "object.call", what: "increment a shared object, one client, p50", unit: "µs", run: objects::call },
     Spec { id: "object.many", what: "increment 800 shared objects, 200 clients", unit: "/s", run: objects::many },
     Spec { id: "object.barrier", what: "release 1800 waiters of a barrier", unit: "ms", run: objects::barrier },
@@ -263,6 +282,20 @@ pub const ALL: &[Spec] = &[
         what: "bytes written per byte published, per host, 8 KiB",
         unit: "",
         run: topics::amplification,
+    },
+    Spec { id: "page.first", what: "the dashboard in a browser with an empty cache", unit: "ms", run: pages::first },
+    Spec {
+        id: "page.jump",
+        what: "a page of 100 of 10 M records over HTTP, anywhere, p50",
+        unit: "µs",
+        run: pages::jump,
+    },
+    Spec { id: "page.rate", what: "10 M records counted in 400 buckets of time", unit: "ms", run: pages::rate },
+    Spec {
+        id: "page.listener",
+        what: "processor time of a run while a page listens, Wasm",
+        unit: "µs",
+        run: pages::listener,
     },
     Spec { id: "gate.cost", what: "time of the gate for an answer, memory", unit: "ns", run: remote::gate::cost },
 ];

@@ -106,7 +106,7 @@ fn once(context: &Context, spec: &FunctionSpec, code: &Path, count: u64, feed: b
     Ok((done - 100) as f64 / (end - start).as_secs_f64())
 }
 
-fn append(namespace: &Namespace, count: u64) -> Outcome<()> {
+pub fn append(namespace: &Namespace, count: u64) -> Outcome<()> {
     let records = (0..count).map(|_| Ok(NewRecord { log: "in".into(), payload: RECORD.to_vec() }));
     // If the queue is full, the append waits for room, so that the runs set the pace.
     let options = AppendOptions { patience: PATIENCE, ..AppendOptions::default() };
@@ -114,7 +114,7 @@ fn append(namespace: &Namespace, count: u64) -> Outcome<()> {
 }
 
 /// When at least this number of runs had ended, and how many had ended then.
-fn progress(namespace: &Namespace, runs: u64) -> Outcome<(Instant, u64)> {
+pub fn progress(namespace: &Namespace, runs: u64) -> Outcome<(Instant, u64)> {
     let catalog = namespace.journal().catalog()?;
     let function = catalog.function("f").ok_or("the function is gone")?;
     let start = Instant::now();

@@ -1,6 +1,6 @@
 //! Arguments of the commands about clusters and topics.
 
-use super::logs::history;
+use super::data::history;
 use crate::complete;
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCompleter;

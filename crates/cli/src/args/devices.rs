@@ -35,6 +35,30 @@ Examples:
   millrace device sim device/build/station kitchen --host 127.0.0.1:7070
   millrace device sim device/build/station kitchen --host 127.0.0.1:7070 -- --records 1000 --every 100")]
     Sim(SimArgs),
+    /// Connect a device at a serial port with a host
+    #[command(after_help = "\
+PORT is a serial port, such as /dev/ttyUSB0, or the Unix socket of an emulator (`qemu-system-arm -serial unix:board.sock,server=on`). The \
+command forwards the device's connections to the host until Ctrl-C ends it, and prints text that the device writes on the same port. The \
+device, the port and the host may go and come back meanwhile. Without a capability in the device, whoever can write on the port may do in \
+the namespace what you may.
+
+Examples:
+  millrace device attach /dev/ttyUSB0
+  millrace device attach /dev/ttyACM0 --baud 921600 --host 127.0.0.1:7070
+  millrace device attach board.sock")]
+    Attach(AttachArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct AttachArgs {
+    /// The serial port or Unix socket
+    pub port: PathBuf,
+    /// The host that gets the device's records [default: the one that serves the selected namespace]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub host: Option<String>,
+    /// The baud rate of the serial port
+    #[arg(long, value_name = "N", default_value_t = 115_200, value_parser = clap::value_parser!(u32).range(50..=12_000_000))]
+    pub baud: u32,
 }
 
 #[derive(Debug, Args)]

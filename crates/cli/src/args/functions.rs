@@ -28,6 +28,15 @@ Examples:
   millrace function ls
   millrace function ls --json | jq .pending")]
     Ls,
+    /// List the pools of workers and their tasks
+    #[command(after_help = "\
+A pool runs the tasks of executors (`millrace.Executor` in Python). A task that raises an exception has ended: its client gets the \
+exception. The column RAISED counts exceptions among the newest 200 results. The column FAILED counts tasks that were given up.
+
+Examples:
+  millrace function pools
+  millrace function pools --json | jq .queued")]
+    Pools,
     /// Show one function: its runs, code, bindings and rights
     #[command(after_help = "\
 Examples:
@@ -115,10 +124,10 @@ pub struct BackfillArgs {
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub log: Option<String>,
     /// The first record [default: the oldest that is kept; see below]
-    #[arg(long, value_name = "SEQNO", value_parser = super::logs::seqno)]
+    #[arg(long, value_name = "SEQNO", value_parser = super::data::seqno)]
     pub from: Option<u64>,
     /// The last record [default: the newest; see below]
-    #[arg(long, value_name = "SEQNO", value_parser = super::logs::seqno)]
+    #[arg(long, value_name = "SEQNO", value_parser = super::data::seqno)]
     pub to: Option<u64>,
     /// How long to keep trying while too many runs of the function are pending
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = units::parse_duration)]
@@ -261,6 +270,24 @@ Examples:
   millrace run show                 # the newest
   millrace run show 5f3a9c0d1e2b-0-1c")]
     Show(RunIdArgs),
+    /// Print what a run printed, or prints
+    #[command(after_help = "\
+While a run is in progress, its host has the newest 64 KiB of its output; the output of a function with secrets is shown when its run ends. \
+Afterwards the journal has the output, up to the output limit of the function.
+
+Examples:
+  millrace run output                  # of the newest
+  millrace run output 5f3a9c0d1e2b-0-1c --follow")]
+    Output(RunOutputArgs),
+    /// List the dead letters by function and error
+    #[command(after_help = "\
+One call reads at most 20000 dead letters, the newest of each log. The column WAITING counts those that were not retried.
+
+Examples:
+  millrace run failures
+  millrace run failures --since 1h --function smooth
+  millrace run retry --function smooth --code MR3002     # retry one group")]
+    Failures(RunFailuresArgs),
     /// Wait until a run, or every run, has ended
     #[command(after_help = "\
 Exits with 0 when the run has ended successfully or all runs have ended, and with 1 if the timeout expires first, or if the run is dead or \
@@ -307,9 +334,32 @@ pub struct RunRetryArgs {
     /// Retry all dead letters of this function that were not retried yet
     #[arg(long, value_name = "FUNCTION", add = ArgValueCompleter::new(complete::functions))]
     pub function: Option<String>,
+    /// Of these dead letters, retry only those with this error
+    #[arg(long, value_name = "CODE", requires = "function")]
+    pub code: Option<String>,
     /// How long to keep trying while too many runs of the function are pending
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = units::parse_duration)]
     pub busy_timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct RunOutputArgs {
+    /// The run's id, as `run ls` prints it [default: the newest]
+    #[arg(value_name = "RUN")]
+    pub id: Option<String>,
+    /// Print further output as it comes, until the run ends
+    #[arg(short, long)]
+    pub follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RunFailuresArgs {
+    /// Only dead letters of this last span of time
+    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
+    pub since: Option<Duration>,
+    /// Only dead letters of this function
+    #[arg(long, value_name = "FUNCTION", add = ArgValueCompleter::new(complete::functions))]
+    pub function: Option<String>,
 }
 
 #[derive(Debug, Args)]

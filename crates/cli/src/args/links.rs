@@ -90,7 +90,7 @@ pub struct AddRelayArgs {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// The first record to forward [default: the oldest that is kept]
-    #[arg(long, value_name = "SEQNO", value_parser = super::logs::seqno)]
+    #[arg(long, value_name = "SEQNO", value_parser = super::data::seqno)]
     pub start: Option<u64>,
     /// What to do when records leave the history of FROM before they are forwarded
     #[arg(long, value_name = "WHAT", default_value = "stop")]
@@ -137,7 +137,7 @@ pub struct ResumeArgs {
     #[arg(long)]
     pub skip: bool,
     /// The record to continue with, if a namespace was replaced or restored, or the log FROM was recreated
-    #[arg(long, value_name = "SEQNO", value_parser = super::logs::seqno)]
+    #[arg(long, value_name = "SEQNO", value_parser = super::data::seqno)]
     pub start: Option<u64>,
 }
 

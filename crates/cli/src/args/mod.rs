@@ -3,41 +3,31 @@
 mod access;
 mod clusters;
 mod contexts;
+mod data;
 mod devices;
 mod entities;
 mod functions;
 mod history;
 mod links;
-mod logs;
 mod namespaces;
 mod serving;
 mod tools;
 
-pub use access::{
-    AuditArgs, CapCommand, InviteArgs, IssueArgs, JoinArgs, MergeArgs, RevokeArgs, RotateArgs, RuleArgs, SecretCommand,
-    SetSecretArgs,
-};
-pub use clusters::{
-    ClusterArgs, ClusterCommand, ClusterSecretArgs, ClusterSecretCommand, CreateGroupArgs, CreateTopicArgs, GroupArg,
-    GroupCommand, InitClusterArgs, MirrorTopicArgs, PlanGroupArgs, PublishArgs, PublishDurability, RangeTopicArgs,
-    RecoverArgs, RemoveHostArgs, TailTopicArgs, TopicCommand,
-};
+pub use access::*;
+pub use clusters::*;
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
-pub use devices::{DeviceCommand, SimArgs};
+pub use data::*;
+pub use devices::{AttachArgs, DeviceCommand, SimArgs};
 pub use entities::EntityCommand;
 pub use functions::{
     BackfillArgs, DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs,
-    RmFunctionArgs, RunCancelArgs, RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg,
+    RmFunctionArgs, RunCancelArgs, RunCommand, RunFailuresArgs, RunLsArgs, RunOutputArgs, RunRetryArgs, RunWaitArgs,
+    StateArg,
 };
 pub use history::{
     GraphArgs, GraphFormat, PlanArgs, RepairCommand, RepairDiffArgs, RepairRunArgs, RepairShowArgs, TraceArgs, WithArgs,
 };
-pub use links::{
-    AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RetryPeerArgs, RmPeerArgs, RmRelayArgs,
-};
-pub use logs::{
-    AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, LsArgs, ReadingArgs, SetArgs, TailArgs, TrimArgs,
-};
+pub use links::*;
 pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs, RetentionArgs};
 pub use serving::{DemoArgs, ListenArgs, ServeArgs};
 pub use tools::{
@@ -206,6 +196,9 @@ Examples:
   millrace log get raw/kitchen"
     )]
     Log(LogCommand),
+    /// Tables, logs whose records have keys: create, put, get, delete, increment, scan, versions, ls
+    #[command(subcommand, arg_required_else_help = true, after_help = data::TABLE_EXAMPLES)]
+    Table(TableCommand),
     /// Secrets of functions: set, ls, rm
     #[command(
         subcommand,
@@ -340,16 +333,18 @@ Examples:
   millrace -n edge top --every 5s
   millrace --json top --once        # print once and exit, for scripts")]
     Top(TopArgs),
-    /// Print the address of the dashboard, which the host serves to browsers
+    /// Print the address of the dashboard, or serve that of a host on another machine here
     #[command(after_help = "\
 The dashboard shows logs, runs, failures and links, and has the command for everything that it shows. It is at /ui of each TCP address of a \
 host. In a browser of the user who runs the host, at a loopback address, it has all rights; elsewhere it has those of the capability in the \
 link. The capability stands behind '#', which browsers do not send, and stays in the tab.
 
+For a host elsewhere whose key is known here, as after `millrace join`, the command serves the dashboard at a loopback address, and forwards \
+its requests over TLS with the stored capability, for this user and the key of the printed link only; --direct prints the host's address.
+
 Examples:
-  millrace dashboard
   millrace dashboard --open
-  millrace cap issue --read raw/ --expires 12h --out reader.cap
+  millrace -n mr://hub.example/farm dashboard --open
   millrace dashboard --capability reader.cap")]
     Dashboard(DashboardArgs),
     /// Measure appends to a namespace under load
@@ -392,7 +387,7 @@ Examples:
   millrace relay rm raw.kitchen"
     )]
     Relay(RelayCommand),
-    /// Devices (microcontrollers that send their records): ls, show, rm, sim
+    /// Devices (microcontrollers that send their records): ls, show, rm, sim, attach
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -454,6 +449,9 @@ Examples:
   millrace cap revoke --file kitchen.cap"
     )]
     Cap(Box<CapCommand>),
+    /// MQTT: users, clients, and bridges to other brokers
+    #[command(subcommand, arg_required_else_help = true, after_help = access::MQTT_EXAMPLES)]
+    Mqtt(MqttCommand),
     /// Invite another machine: print the line with which it joins
     #[command(after_help = "\
 The line is secret. It is valid for one `millrace join`, within the time of --valid. It contains the address of this namespace, the key of \
@@ -522,6 +520,9 @@ pub struct InitArgs {
     /// Create only the namespace, without millrace.toml
     #[arg(long)]
     pub bare: bool,
+    /// Add rules to millrace.toml by which every topic of MQTT is a log
+    #[arg(long, conflicts_with = "bare")]
+    pub mqtt: bool,
     /// Size of a journal segment: a power of two from 1 MiB to 1 GiB [default: the value in millrace.toml, else 64MiB]
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     pub segment_size: Option<u64>,
@@ -587,7 +588,7 @@ pub struct DownArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct WhyArgs {
-    /// A function, a log, a relay, a peer of an outbox, or the id of a run
+    /// A function, a log, a relay, a peer of an outbox, the id of a run, 'mqtt' for all clients of MQTT, or mqtt:CLIENT or mqtt:FILTER for some
     #[arg(add = ArgValueCompleter::new(complete::targets))]
     pub target: Option<String>,
 }

@@ -3,9 +3,18 @@
 use super::ClusterArgs;
 use crate::logging::Levels;
 use clap::ArgAction;
-use millrace_gateway::{Listen, Origin};
+use millrace_gateway::{Listen, Listener, Origin};
 use millrace_node::{Level, application::units};
-use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+/// The usual port of a host.
+const PORT: u16 = 7070;
+/// The usual port of MQTT.
+const MQTT_PORT: u16 = 1883;
 
 #[derive(Debug, clap::Args)]
 pub struct ServeArgs {
@@ -26,9 +35,12 @@ pub struct ServeArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct ListenArgs {
-    /// Addresses to listen on for the wire protocol and HTTP, separated by commas; 'none' for none. :PORT stands for 127.0.0.1:PORT
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070", env = "MILLRACE_LISTEN")]
-    listen: Listen,
+    /// Addresses to listen on for the wire protocol and HTTP, separated by commas; 'none' for none. :PORT stands for 127.0.0.1:PORT.
+    /// NAME=ADDRESS is for one protocol only, such as http=:8080 or mqtt=:1883; mqtt-plain=ADDRESS is for users of MQTT, without
+    /// encryption, also from other machines. The option may be repeated [default: 127.0.0.1:7070; of `millrace dev` also
+    /// mqtt=127.0.0.1:1883, if it is free]
+    #[arg(long, value_name = "ADDRESS", env = "MILLRACE_LISTEN")]
+    listen: Vec<Listen>,
     /// The same as --listen 127.0.0.1:PORT, which it replaces
     #[arg(short, long, value_name = "PORT")]
     port: Option<u16>,
@@ -68,13 +80,27 @@ pub struct ListenArgs {
 impl ListenArgs {
     /// Where to listen.
     pub fn listen(&self) -> Listen {
-        let local = |port| Listen::On(vec![(Ipv4Addr::LOCALHOST, port).into()]);
-        self.port.map_or_else(|| self.listen.clone(), local)
+        let local = |port| Listen::On(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into()]);
+        match self.port {
+            Some(port) => local(port),
+            None if self.listen.is_empty() => local(PORT),
+            None => Listen::all(self.listen.clone()),
+        }
+    }
+
+    /// The same, and by default the usual port of MQTT.
+    pub fn with_mqtt(&self) -> Self {
+        if self.port.is_some() || !self.listen.is_empty() {
+            return self.clone();
+        }
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, MQTT_PORT));
+        let mqtt = Listen::On(vec![Listener { at, only: Some("mqtt".into()), spare: true }]);
+        self.at(Listen::all(vec![self.listen(), mqtt]))
     }
 
     /// The same, at other addresses.
     pub fn at(&self, listen: Listen) -> Self {
-        Self { listen, port: None, ..self.clone() }
+        Self { listen: vec![listen], port: None, ..self.clone() }
     }
 
     /// What is logged.

@@ -28,12 +28,16 @@ pub struct ManArgs {
 
 #[derive(Debug, Args)]
 pub struct DashboardArgs {
-    /// Open the address in a browser, with xdg-open
+    /// Open the address in a browser, with xdg-open. An address with a code or a capability is passed in a file that only this user can
+    /// read, and that is removed after 10 s
     #[arg(long)]
     pub open: bool,
     /// Put this capability into the link: a file, or - for standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub capability: Option<PathBuf>,
+    /// Print the host's own address, even if it is on another machine
+    #[arg(long)]
+    pub direct: bool,
     /// Put a code into the link that a browser exchanges for all rights, once and within 60 s. Needs the machine of the host
     #[arg(long, conflicts_with = "capability")]
     pub code: bool,

@@ -54,7 +54,8 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     // like all others.
     let (observers, host_problems) = observe(false);
     let (cluster, ca) = (ClusterArgs::default(), global.ca.as_deref());
-    let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &cluster, ca, &observers)?;
+    let listen = args.listen.with_mqtt();
+    let serving = Serving::start(vec![(None, namespace.clone())], &listen, &cluster, ca, &observers)?;
     let live = Live::new(namespace.journal(), args.quiet);
     let apart = &apart;
     let mut dev = Dev { live, host_problems, opened, looked, application, apart, mistaken: false };
@@ -150,6 +151,11 @@ impl Dev<'_> {
                 let hint = format!("try in another terminal: millrace log append {log} hello");
                 let hint = out.styled(Style::Dim, &hint);
                 out.line(hint)?;
+                if let Some((_, at)) = serving.bound().others.iter().find(|(name, _)| *name == "mqtt") {
+                    let port = if at.port() == 1883 { String::new() } else { format!(" -p {}", at.port()) };
+                    let hint = out.styled(Style::Dim, &format!("or with MQTT: mosquitto_pub{port} -t {log} -m hello"));
+                    out.line(hint)?;
+                }
             }
         }
         Ok(out.flush()?)

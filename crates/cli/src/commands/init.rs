@@ -18,6 +18,7 @@ use std::{
 };
 
 const APPLICATION: &str = include_str!("init/millrace.toml");
+const MQTT: &str = include_str!("init/mqtt.toml");
 const FUNCTION: &str = include_str!("init/hello.py");
 
 pub fn run(args: &InitArgs, global: &Global, out: &mut Out) -> Outcome {
@@ -66,7 +67,8 @@ fn make(args: &InitArgs, global: &Global, made: &mut Made) -> Result<(PathBuf, b
     for found in [&file, &args.dir.join(NAMESPACE_DIR)] {
         trust::check(found)?;
     }
-    if !args.bare && write_new(&file, APPLICATION, made)? {
+    let application = if args.mqtt { [APPLICATION, MQTT].concat() } else { APPLICATION.into() };
+    if !args.bare && write_new(&file, &application, made)? {
         written.push(file.clone());
         let function = args.dir.join("functions/hello.py");
         make_dir(&args.dir.join("functions"), made)?;

@@ -82,7 +82,10 @@ fn all_errors(out: &mut Out) -> Outcome {
 }
 
 pub fn why(args: &WhyArgs, global: &Global, out: &mut Out) -> Outcome {
-    let why = Place::find(global)?.why(args.target.as_deref().unwrap_or(""))?;
+    let (place, target) = (Place::find(global)?, args.target.as_deref().unwrap_or(""));
+    // Only the host knows the clients of MQTT.
+    let of_clients = target.starts_with("mqtt:") || (target == "mqtt" && place.log(target).is_err());
+    let why = if of_clients { place.connect()?.why(target)? } else { place.why(target)? };
     if out.json() {
         return Ok(out.object(&json!(why))?);
     }

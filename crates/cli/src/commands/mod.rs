@@ -25,6 +25,7 @@ mod serve;
 mod serving;
 mod shell;
 mod sql;
+mod table;
 mod top;
 mod up;
 
@@ -66,6 +67,7 @@ fn dispatch(cli: &Cli, out: &mut Out) -> Outcome {
         Command::Down(args) => up::down(args, global, out),
         Command::Serve(args) => serve::run(args, global, out),
         Command::Log(command) => log::run(command, global, out),
+        Command::Table(command) => table::run(command, global, out),
         Command::Function(command) => function::run(command, global, out),
         Command::Run(command) => run::run(command, global, out),
         Command::Entity(command) => entity::run(command, global, out),
@@ -79,6 +81,7 @@ fn dispatch(cli: &Cli, out: &mut Out) -> Outcome {
         Command::Outbox(command) => link::outbox(command, global, out),
         Command::Secret(command) => secret::run(command, global, out),
         Command::Cap(command) => cap::run(command, global, out),
+        Command::Mqtt(command) => cap::mqtt::run(command, global, out),
         Command::Trace(args) => history::trace(args, global, out),
         Command::Graph(args) => history::graph(args, global, out),
         Command::Repair(command) => history::repair(command, global, out),

@@ -1,7 +1,10 @@
 //! `millrace run …`
 
 use crate::{
-    args::{Global, RunCancelArgs, RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg},
+    args::{
+        Global, RunCancelArgs, RunCommand, RunFailuresArgs, RunLsArgs, RunOutputArgs, RunRetryArgs, RunWaitArgs,
+        StateArg,
+    },
     out::{Out, Style, Table},
     place::{
         Place,
@@ -12,7 +15,7 @@ use crate::{
     show,
 };
 use millrace_node::{
-    Code, EventId, Hlc, Name, Result, Retried, RunFilter, RunState, application::units::show_duration,
+    Code, EventId, Hlc, Letters, Name, Result, Retried, RunFilter, RunState, application::units::show_duration,
 };
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -21,12 +24,18 @@ use std::time::{Duration, Instant};
 const SHOW_EVERY: Duration = Duration::from_secs(1);
 /// How much of a result is shown.
 const RESULT_CHARS_MAX: usize = 200;
+/// How much of an error is shown in a list.
+const ERROR_CHARS_MAX: usize = 60;
+/// How often a run is asked for more output.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub fn run(command: &RunCommand, global: &Global, out: &mut Out) -> Outcome {
     let place = Place::find(global)?;
     match command {
         RunCommand::Ls(args) => ls(&place, args, out),
         RunCommand::Show(args) => show_run(&find(&place, args.id.as_deref())?, out),
+        RunCommand::Output(args) => output(&place, args, out),
+        RunCommand::Failures(args) => failures(&place, args, out),
         RunCommand::Wait(args) => wait(&place, args, out),
         RunCommand::Cancel(args) => cancel(&place, args, out),
         RunCommand::Retry(args) => retry(&place, args, out),
@@ -177,6 +186,72 @@ fn show_run(run: &RunDoc, out: &mut Out) -> Outcome {
     Ok(())
 }
 
+/// Prints the output of a run, a line at a time.
+fn output(place: &Place, args: &RunOutputArgs, out: &mut Out) -> Outcome {
+    let id = find(place, args.id.as_deref())?.id;
+    let (mut from, mut line) = (0, String::new());
+    loop {
+        let part = place.output(&id, from)?;
+        let is_new = !part.text.is_empty();
+        if out.json() && (is_new || part.ended) {
+            out.object(&json!(part))?;
+        } else {
+            line += &part.text;
+            while let Some(end) = line.find('\n') {
+                out.line(show::one_line(&line.as_bytes()[..end]))?;
+                line.drain(..=end);
+            }
+        }
+        out.flush()?;
+        from = part.next;
+        if part.ended || !(is_new || args.follow) {
+            break;
+        }
+        if !is_new {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+    if !line.is_empty() {
+        out.line(show::one_line(line.as_bytes()))?;
+    }
+    Ok(())
+}
+
+/// Lists dead letters by function and error.
+fn failures(place: &Place, args: &RunFailuresArgs, out: &mut Out) -> Outcome {
+    let since = args.since.map(|since| {
+        let us = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
+        Hlc::from_wall_us(show::now_us().saturating_sub(us))
+    });
+    let function: Option<Name> = args.function.as_deref().map(str::parse).transpose()?;
+    let doc = place.failures(since, function.as_ref())?;
+    if out.json() {
+        return Ok(out.object(&json!(doc))?);
+    }
+    if doc.failures.is_empty() {
+        return Ok(out.line("no dead letters")?);
+    }
+    let now_us = show::now_us();
+    let mut table = Table::new(&["function", "error", "letters>", "waiting>", "last", "run", "detail"]);
+    for group in &doc.failures {
+        let last = show::moment(&group.last);
+        table.row(vec![
+            group.function.clone(),
+            group.code.clone(),
+            show::grouped(group.letters),
+            show::grouped(group.waiting),
+            last.map_or(String::new(), |last| show::ago(last, now_us)),
+            group.run.clone().unwrap_or_default(),
+            show::headline(&group.error, ERROR_CHARS_MAX),
+        ]);
+    }
+    out.table(&table)?;
+    if doc.more {
+        out.line(format!("older dead letters were not read, beyond the newest {}", show::grouped(doc.letters)))?;
+    }
+    Ok(())
+}
+
 fn wait(place: &Place, args: &RunWaitArgs, out: &mut Out) -> Outcome {
     let Some(id) = &args.id else {
         wait_idle(place, args.timeout, out.json())?;
@@ -247,7 +322,8 @@ fn retry(place: &Place, args: &RunRetryArgs, out: &mut Out) -> Outcome {
     }
     let function: Name = args.function.as_deref().unwrap_or_default().parse()?;
     let mut printed = Ok(());
-    let all = place.retry_function(&function, args.busy_timeout, &mut |retried| {
+    let letters = Letters { function: &function, code: args.code.as_deref() };
+    let all = place.retry_letters(letters, args.busy_timeout, &mut |retried| {
         if out.json() && printed.is_ok() {
             printed = reported(retried, out);
         }

@@ -8,7 +8,9 @@ use crate::{
     show,
 };
 use millrace_client::credentials;
-use millrace_gateway::{Bound, Certificate, Hosted, Linker, Listen, ORIGINS_MAX, SOCKET, Server, ServerOptions, reach};
+use millrace_gateway::{
+    Bound, Certificate, DatabaseWriters, Hosted, Linker, Listen, ORIGINS_MAX, SOCKET, Server, ServerOptions, reach,
+};
 use millrace_node::{
     Code, Error, Host, HostOptions, Isolation, Level, Name, Namespace, Observer, Result, Served,
     application::units,
@@ -57,6 +59,8 @@ pub struct Serving {
     certificate: Option<Arc<Certificate>>,
     _tokens: Tokens,
     /// The thread that asks the others whether they are well is missed too.
+    /// Until the last answer has left.
+    writers: Vec<DatabaseWriters>,
     _main: millrace_threads::Watched,
 }
 
@@ -165,6 +169,8 @@ impl Serving {
         }
         let hosted = Hosted::new(served.clone()).keeping_apart(Arc::clone(&isolation));
         let hosted = hosted.answering(args.cors_origin.clone()).showing(certificate.clone());
+        // Before anything is answered.
+        let writers = served.iter().map(|served| DatabaseWriters::start(served.namespace())).collect::<Result<_>>()?;
         let mut server = Server::bind(Arc::new(hosted), &options)?;
         let tokens = Tokens::leave(&served, server.bound());
         // Only now: what links bring in may be asked for at once.
@@ -181,7 +187,18 @@ impl Serving {
         let parts = served.iter().filter_map(part).collect::<Result<_>>()?;
         // A request that comes earlier waits: before, the host does not know its cluster, and would refuse it.
         server.accept()?;
-        Ok(Serving { hosts, served, server, linkers, parts, isolation, certificate, _tokens: tokens, _main: main })
+        Ok(Serving {
+            hosts,
+            served,
+            server,
+            linkers,
+            parts,
+            isolation,
+            certificate,
+            writers,
+            _tokens: tokens,
+            _main: main,
+        })
     }
 
     /// Where it listens.
@@ -235,6 +252,9 @@ impl Serving {
             let scheme = if millrace_node::is_local(address.ip()) { "http" } else { "https" };
             out.line(format!("  {scheme}://{address}"))?;
         }
+        for (name, address) in &self.bound().others {
+            out.line(format!("  {name} only: {address}"))?;
+        }
         out.line(format!("  sandbox: {}", self.isolation.summary()))?;
         for missing in self.isolation.shortcomings() {
             out.line(format!("    {}", missing.remedy))?;
@@ -247,6 +267,8 @@ impl Serving {
         json!({
             "addresses": self.addresses(),
             "listening": self.bound().addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "only": self.bound().others.iter()
+                .map(|(name, address)| json!({ "name": name, "address": address.to_string() })).collect::<Vec<_>>(),
             "socket": self.bound().socket,
             "sandbox": {
                 "level": self.isolation.level().as_str(),
@@ -277,6 +299,7 @@ impl Serving {
         let rest = || deadline.saturating_duration_since(Instant::now());
         let stopped: Result<Vec<()>> = self.hosts.into_iter().map(|host| host.stop(rest())).collect();
         stopped?;
+        drop(self.writers);
         if out.json() {
             out.object(&json!({ "event": "stopped" }))?
         } else {

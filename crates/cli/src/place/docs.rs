@@ -1,7 +1,10 @@
 //! Documents about logs, functions and runs: the same for a local namespace and for one on another host.
 
 use crate::show;
-pub use millrace_documents::{DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RunDoc, RunsDoc, WhyDoc};
+pub use millrace_documents::{
+    DefinitionDoc, ErrorDoc, FailuresDoc, FunctionDoc, LogDoc, ObjectDoc, ObjectsDoc, OutputDoc, RunDoc, RunsDoc,
+    TasksDoc, WhyDoc,
+};
 use millrace_node::Hlc;
 pub use millrace_node::documents::state_word;
 use serde::{Deserialize, Serialize};
@@ -10,44 +13,6 @@ use serde_json::Value;
 /// When the newest record of a log was appended.
 pub fn last_append(log: &LogDoc) -> Option<Hlc> {
     log.last_append.as_deref().and_then(show::moment)
-}
-
-/// A shared object.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ObjectDoc {
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// The user's class, if it is an object of one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub class: Option<String>,
-    pub key: String,
-    /// Which object of the key it is.
-    pub incarnation: String,
-    /// With whose sessions it ends; empty if it stays.
-    pub application: String,
-    /// Whether it exists after a restart of the host.
-    pub persistent: bool,
-    /// How many hosts have a copy at least: 1 for the namespace's host alone.
-    pub rf: u64,
-    /// The host that leads the group which keeps the copies.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub leader: Option<String>,
-    pub bytes: u64,
-    /// How many calls wait.
-    pub waiting: u64,
-    /// Some of them, those that came first.
-    pub waiters: Vec<WaiterDoc>,
-    /// The session that has the lock.
-    pub owner: Option<String>,
-}
-
-/// A call that waits.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct WaiterDoc {
-    pub session: String,
-    pub call: u64,
 }
 
 /// An outbox or a relay, and its state.

@@ -9,8 +9,8 @@ use super::{
 use millrace_client::{AppendOptions as Asked, blocking::InvokedRun};
 use millrace_documents::{ErrorDoc, RecordName, id_text};
 use millrace_node::{
-    AppendOptions, Backfilled, Code, EventId, LogName, Name, Namespace, RETRY_AFTER_MS, Result, Retried, RetriedAll,
-    RunResult, Stretch, documents, functions,
+    AppendOptions, Backfilled, Code, EventId, Letters, LogName, Name, Namespace, RETRY_AFTER_MS, Result, Retried,
+    RetriedAll, RunResult, Stretch, TimeField, documents, functions,
     links::{Links, RelayOptions, Resent},
     manage::{BackfilledDoc, Order, PassedOver, RetriedAllDoc, RetriedDoc, Stopped},
 };
@@ -135,20 +135,22 @@ impl Place {
         }
     }
 
-    /// The same for all dead letters of a function; `progress` is called for each.
-    pub fn retry_function(
+    /// The same for dead letters of a function; `progress` is called for each.
+    pub fn retry_letters(
         &self,
-        function: &Name,
+        letters: Letters<'_>,
         patience: Duration,
         progress: &mut dyn FnMut(&Retried),
     ) -> Result<RetriedAll> {
         let remote = match self {
-            Place::Local(namespace) => return namespace.retry_function(function, patience, progress),
+            Place::Local(namespace) => return namespace.retry_letters(letters, patience, &|_| Ok(()), progress),
             Place::Remote(remote, _) => remote,
         };
         let (began, mut first_before, mut heard) = (Instant::now(), None, HashSet::new());
+        let (function, code) = (letters.function.clone(), letters.code.map(str::to_owned));
+        let order = Order::RetryFunction { function, code };
         loop {
-            let doc: RetriedAllDoc = remote.manage(&Order::RetryFunction { function: function.clone() })?;
+            let doc: RetriedAllDoc = remote.manage(&order)?;
             for run in doc.runs.iter().map(reported) {
                 if heard.insert(run.dead) {
                     progress(&run);
@@ -223,6 +225,21 @@ impl Place {
                 let Trimmed { dropped, earliest } =
                     remote.manage(&Order::TrimLog { log: name.clone(), before, force })?;
                 Ok((dropped, earliest))
+            }
+        }
+    }
+
+    /// Says which field of a log's records has the time of the observation; returns whether this is a change.
+    pub fn set_time_field(&self, name: &LogName, time: Option<&TimeField>) -> Result<bool> {
+        #[derive(Deserialize)]
+        struct Retimed {
+            change: String,
+        }
+        match self {
+            Place::Local(namespace) => namespace.set_time_field(name, time),
+            Place::Remote(remote, _) => {
+                let Retimed { change } = remote.manage(&Order::SetTime { log: name.clone(), time: time.cloned() })?;
+                Ok(change == "updated")
             }
         }
     }

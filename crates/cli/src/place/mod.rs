@@ -13,20 +13,25 @@ pub mod entries;
 mod local;
 mod manage;
 pub mod remote;
+mod tables;
 mod target;
 
 pub use manage::viewed_links;
 pub use target::{Origin, Target, application_file};
 
 use crate::{args::Global, report::Outcome};
-use docs::{AmendmentsDoc, ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RepairDoc, RunDoc, RunsDoc, WhyDoc};
+use docs::{
+    AmendmentsDoc, ChangesDoc, EntriesDoc, FailuresDoc, FunctionDoc, LinkDoc, LogDoc, OutputDoc, RepairDoc, RunDoc,
+    RunsDoc, TasksDoc, WhyDoc,
+};
 use entries::Start;
 use millrace_client::Options;
 use millrace_gateway::SOCKET;
 use millrace_node::{
-    Address, AppendOptions, Code, Error, EventId, HostStatus, LogName, Namespace, NewRecord, Position, Record, Result,
-    RunFilter,
+    Address, AppendOptions, Code, Error, EventId, Hlc, HostStatus, LogName, Name, Namespace, NewRecord, Position,
+    Record, Result, RunFilter,
     application::{Application, NAMESPACE_DIR},
+    documents,
     repairs::{Amendments, Ask},
     upkeep,
 };
@@ -93,7 +98,12 @@ impl Place {
     /// The namespace at a target, over a connection of this kind if it needs one.
     pub fn reach(target: &Target, options: &Options) -> Result<Place> {
         let (place, ca) = match target {
-            Target::Directory(dir) => return Ok(Place::Local(Namespace::open(&tidy(dir.clone()))?)),
+            Target::Directory(dir) => {
+                let namespace = Namespace::open(&tidy(dir.clone()))?;
+                // Whoever reads what a command prints is outside, as the client of a host is.
+                namespace.wait_for_databases(false)?;
+                return Ok(Place::Local(namespace));
+            }
             Target::Peer(peer, ca) => (millrace_client::Place::Tcp(peer.clone()), ca.clone()),
             Target::Socket(path) => (millrace_client::Place::Unix(path.clone()), None),
         };
@@ -373,6 +383,34 @@ impl Place {
         match self {
             Place::Local(namespace) => local::repair_changes(namespace, number, log, after),
             Place::Remote(remote, _) => remote.repair_changes(number, log, after),
+        }
+    }
+
+    /// What a run has printed behind its first `from` bytes. Only its host knows it while the run is in progress.
+    pub fn output(&self, id: &str, from: u64) -> Result<OutputDoc> {
+        match self {
+            Place::Local(namespace) if namespace.host()?.is_none() => documents::output(namespace, id, from),
+            Place::Local(namespace) => {
+                let place = millrace_client::Place::Unix(namespace.dir().join(SOCKET));
+                Remote::connect(&place, &remote::options())?.output(id, from)
+            }
+            Place::Remote(remote, _) => remote.output(id, from),
+        }
+    }
+
+    /// Dead letters since a moment, by function and error.
+    pub fn failures(&self, since: Option<Hlc>, function: Option<&Name>) -> Result<FailuresDoc> {
+        match self {
+            Place::Local(namespace) => documents::failures(namespace, since, function, &|| Ok(())),
+            Place::Remote(remote, _) => remote.failures(since, function),
+        }
+    }
+
+    /// Pools of workers and their tasks.
+    pub fn tasks(&self) -> Result<TasksDoc> {
+        match self {
+            Place::Local(namespace) => documents::tasks(namespace, HostStatus::of(namespace)?.as_ref()),
+            Place::Remote(remote, _) => remote.document("tasks"),
         }
     }
 

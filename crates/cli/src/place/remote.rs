@@ -5,8 +5,8 @@
 use super::{
     Found, Receipt, check_incarnation,
     docs::{
-        AmendmentsDoc, ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, ObjectDoc, RepairDoc, RunDoc, RunsDoc,
-        WhyDoc, state_word,
+        AmendmentsDoc, ChangesDoc, EntriesDoc, FailuresDoc, FunctionDoc, LinkDoc, LogDoc, ObjectDoc, ObjectsDoc,
+        OutputDoc, RepairDoc, RunDoc, RunsDoc, WhyDoc, state_word,
     },
     entries::Start,
 };
@@ -16,7 +16,8 @@ use millrace_client::{
     blocking::{Client, Pipeline},
 };
 use millrace_node::{
-    AppendOptions, Code, Error, EventId, HostStatus, NewRecord, RETRY_AFTER_MS, Record, Result, RunFilter, repairs::Ask,
+    AppendOptions, Code, Error, EventId, Hlc, HostStatus, Name, NewRecord, RETRY_AFTER_MS, Record, Result, RunFilter,
+    repairs::Ask,
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
@@ -363,6 +364,17 @@ impl Remote {
         self.document(&format!("runs/{id}"))
     }
 
+    pub fn output(&self, id: &str, from: u64) -> Result<OutputDoc> {
+        self.document(&format!("runs/{}/output?from={from}", segment(id)))
+    }
+
+    pub fn failures(&self, since: Option<Hlc>, function: Option<&Name>) -> Result<FailuresDoc> {
+        let since = since.map(|since| format!("since={}", segment(&crate::show::rfc3339(since))));
+        let function = function.map(|function| format!("function={}", segment(function)));
+        let query: Vec<String> = since.into_iter().chain(function).collect();
+        self.document(&format!("failures?{}", query.join("&")))
+    }
+
     pub fn wait_run(&self, id: EventId, timeout: Duration) -> Result<RunDoc> {
         let start = Instant::now();
         loop {
@@ -410,12 +422,7 @@ impl Remote {
 
     /// The shared objects of the host.
     pub fn objects(&self) -> Result<Vec<ObjectDoc>> {
-        #[derive(Deserialize)]
-        struct Objects {
-            objects: Vec<ObjectDoc>,
-            next: Option<String>,
-        }
-        self.list("objects", |list: Objects| (list.objects, list.next))
+        self.list("objects", |list: ObjectsDoc| (list.objects, list.next))
     }
 
     pub fn object(&self, key: &str) -> Result<ObjectDoc> {
@@ -443,8 +450,8 @@ fn asked<'a>(options: &AppendOptions<'a>) -> Asked<'a> {
 }
 
 fn record(record: millrace_client::Record) -> Record {
-    let millrace_client::Record { seqno, id, hlc, cause, data } = record;
-    Record { seqno, id, hlc, cause, payload: data }
+    let millrace_client::Record { seqno, id, hlc, cause, data, headers } = record;
+    Record { seqno, id, hlc, cause, payload: data, headers }
 }
 
 /// The error of a document, as the host meant it.

@@ -21,9 +21,10 @@ use millrace_security::token::Token;
 use millrace_wire::{
     Code, Durability, EventId, Result,
     protocol::{
-        Appended, AppendedMany, CancelRun, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range,
-        Redeem, Redeemed, RemoveLog, Repair, Seqno, SetLog, Show,
+        Appended, AppendedMany, CancelRun, CreateLog, Document, Done, Frame, Get, Latest, Message, OfTable, Ping, Pong,
+        Range, Redeem, Redeemed, RemoveLog, Repair, Seqno, SetLog, Show,
     },
+    table::{TableAnswer, TableRequest},
 };
 pub use objects::{Answer, Asked};
 pub use pipeline::Pipeline;
@@ -229,6 +230,17 @@ impl Client {
         let Wait { wait_ms, durability } = wait;
         let message = Latest { log, above, wait_ms, durability };
         self.ask(&message, (0, wait_ms, EventId::NONE), Again::May, |frame| Ok(ask::answer::<Seqno>(frame)?.seqno))
+    }
+
+    /// Asks a table, or changes it. A change is not sent again if the connection is lost: another client may have changed the key meanwhile.
+    pub fn table(&self, table: &str, request: &TableRequest<'_>, options: AppendOptions<'_>) -> Result<TableAnswer> {
+        let again = if request.changes() { Again::MayNot } else { Again::May };
+        let cause = if options.cause.is_none() { self.cause } else { options.cause };
+        let bytes = request.encode();
+        let message = ask::table(table, &bytes, &options);
+        self.ask(&message, (bytes.len(), 0, cause), again, |frame| {
+            TableAnswer::decode(ask::answer::<OfTable<'_>>(frame)?.answer)
+        })
     }
 
     /// Creates a log; an existing one with the same history is left as it is.

@@ -106,6 +106,16 @@ pub(crate) fn way(credentials: &Credentials, host: &str) -> Result<Option<(Arc<C
     Ok(Some((Arc::new(config), name)))
 }
 
+/// How to speak TLS with a server of another protocol that these authorities vouch for.
+pub fn to_server(authorities_of: &Path, alpn: &[u8]) -> Result<Arc<ClientConfig>> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| failed(&error))?;
+    let mut config = builder.with_root_certificates(authorities(authorities_of)?).with_no_client_auth();
+    config.alpn_protocols = vec![alpn.to_vec()];
+    Ok(Arc::new(config))
+}
+
 /// The certificates of the authorities in a file, or, of the name `system`, those that this machine has.
 pub(crate) fn authorities(named: &Path) -> Result<Arc<RootCertStore>> {
     let unusable = |path: &Path, why: &dyn std::fmt::Display| {

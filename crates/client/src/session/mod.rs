@@ -10,9 +10,10 @@ use driver::Driver;
 use millrace_wire::{
     Durability, EventId, Result,
     protocol::{
-        AppendedMany, CancelRun, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range, RemoveLog,
-        Seqno, SetLog, Show, split,
+        AppendedMany, CancelRun, CreateLog, Document, Done, Frame, Get, Latest, Message, OfTable, Ping, Pong, Range,
+        RemoveLog, Seqno, SetLog, Show, split,
     },
+    table::{TableAnswer, TableRequest},
 };
 use serde::Deserialize;
 use state::{Arrival, Shared, Waiting, due};
@@ -24,6 +25,7 @@ use std::{
 };
 use tokio::sync::oneshot;
 
+pub use stream::{Encrypted, encrypted};
 pub(crate) use stream::{broken, closed, refused};
 pub use tail::Tail;
 pub(crate) use tail::{first_credit, target};
@@ -129,6 +131,20 @@ impl Client {
         let Wait { wait_ms, durability } = wait;
         let message = Latest { log, above, wait_ms, durability };
         Ok(self.send(&message, 0, wait_ms).await?.await?.message::<Seqno>()?.seqno)
+    }
+
+    /// Asks a table, or changes it.
+    pub async fn table(
+        &self,
+        table: &str,
+        request: &TableRequest<'_>,
+        options: AppendOptions<'_>,
+    ) -> Result<TableAnswer> {
+        let cause = if options.cause.is_none() { self.cause } else { options.cause };
+        let bytes = request.encode();
+        let message = ask::table(table, &bytes, &options);
+        let reply = self.send_caused(&message, bytes.len(), 0, cause).await?.await?;
+        TableAnswer::decode(reply.message::<OfTable<'_>>()?.answer)
     }
 
     /// Creates a log; an existing one with the same history is left as it is.

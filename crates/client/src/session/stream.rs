@@ -8,7 +8,7 @@ use crate::{
     secure::{self, ChannelStream, Records, tls},
 };
 use bytes::BytesMut;
-use millrace_security::token::Binding;
+use millrace_security::token::{Binding, Token};
 use millrace_wire::{Code, Error, Hlc, Result};
 use std::{
     io,
@@ -100,6 +100,32 @@ async fn secure(stream: Stream, place: &Place, options: &Options, near: Near) ->
             return Err(closed());
         }
     }
+}
+
+/// A connection over TLS to a host whose key or authorities are known, for requests over HTTP.
+pub struct Encrypted {
+    /// The connection.
+    pub stream: Box<TlsStream<TcpStream>>,
+    /// This user's capability for the host.
+    pub capability: Option<Token>,
+}
+
+/// Connects over TLS, with this user's credentials for the host; nothing if they name no key and no authorities, so that a connection would
+/// be made safe in another way.
+pub async fn encrypted(place: &Place, options: &Options) -> Result<Option<Encrypted>> {
+    let late = |_| Code::ConnectTimeout.error(format!("{place} did not answer in {} ms", options.connect_timeout_ms));
+    let connecting = async {
+        let Place::Tcp(peer) = place else { return Ok(None) };
+        let Stream::Tcp(stream) = open(place, options).await.map_err(|error| refused(place, &error))? else {
+            return Ok(None);
+        };
+        let address = stream.peer_addr().map_err(|error| broken(&error))?;
+        let (credentials, _) = options.for_host(peer, address, Near::InClear)?;
+        let Some((config, name)) = tls::way(&credentials, &peer.host)? else { return Ok(None) };
+        let stream = TlsConnector::from(config).connect(name, stream).await.map_err(|error| secure::failed(&error))?;
+        Ok(Some(Encrypted { stream: Box::new(stream), capability: credentials.capability }))
+    };
+    timeout(options.connect_timeout(), connecting).await.map_err(late)?
 }
 
 /// The connection did not come about.

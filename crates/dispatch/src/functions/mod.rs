@@ -390,6 +390,11 @@ fn define(tx: &mut Transaction<'_>, definition: &Definition) -> Result<Change> {
         found(catalog.log(log), log)
             .map_err(|error| error.within(format!("function '{}' is bound to it", spec.name)))?;
     }
+    if catalog.log(&spec.dead_letter).is_some_and(|log| log.table().is_some()) {
+        let (function, log) = (&spec.name, &spec.dead_letter);
+        let detail = format!("the dead letters of function '{function}' cannot go to '{log}', which is a table");
+        return Err(Code::LogIsTable.error(detail));
+    }
     if catalog.log(&spec.dead_letter).is_none() {
         tx.create_log(&spec.dead_letter, DEAD_LETTER_HISTORY)?;
     }

@@ -2,7 +2,7 @@
 
 use millrace_nats::{Source as Log, Stream};
 use millrace_node::{
-    EventId, Record, Result,
+    EventId, Headers, Record, Result,
     cluster::{Bounds, Fed, FedRecord, Follower, Reply, Source, Stamp, Streams},
 };
 use std::{sync::Arc, time::Duration};
@@ -20,7 +20,7 @@ struct Followed(millrace_nats::Follower);
 /// A record as logs have it; NATS gives it a number, and no id.
 fn shown(record: millrace_nats::Record) -> Record {
     let millrace_nats::Record { index, time, cause, data } = record;
-    Record { seqno: index, id: EventId::NONE, hlc: time, cause, payload: data }
+    Record { seqno: index, id: EventId::NONE, hlc: time, cause, payload: data, headers: Headers::default() }
 }
 
 /// Changes what a reply gets.

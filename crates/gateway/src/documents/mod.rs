@@ -21,7 +21,7 @@ pub(crate) use series::moment;
 pub(crate) use status::host_of;
 pub(crate) use text::{RecordDoc, time_text};
 
-use crate::{Hosted, cluster::topics::replied};
+use crate::{Hosted, cluster::topics::replied, mqtt};
 use millrace_node::{
     Access, Gated, Namespace, Resource, Right, documents,
     manage::{Managed, Order, uploads::Uploads},
@@ -42,11 +42,16 @@ use tokio::time::timeout;
 /// Lists stop growing here, so that a document fits into a frame of the wire protocol.
 const TEXT_MAX_BYTES: usize = 6 << 20;
 
+/// What `why` is asked about begins so if it is a client of MQTT or a topic filter.
+const MQTT: &str = "mqtt:";
+
 /// A request up to this size is read at once.
 const READ_AT_ONCE_BYTES: usize = 64 << 10;
 /// How long the status of a namespace waits at the gate, and how long any other document does.
 const STATUS_PATIENCE: Duration = Duration::from_secs(1);
 const DOCUMENT_PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than an answer waits for a database.
+const WRITTEN_PATIENCE: Duration = Duration::from_secs(40);
 
 /// The document at `path_and_query`, such as `logs/raw%2Fkitchen` or `runs?state=dead`.
 ///
@@ -79,7 +84,11 @@ pub async fn show(hosted: &Arc<Hosted>, access: &Access, path_and_query: &str) -
         asked.answer(&of_work, &of_thread, &wanted)
     };
     match tokio::task::spawn_blocking(work).await {
-        Ok(held) => timeout(DOCUMENT_PATIENCE, held).await.unwrap_or_else(|_| Err(access.blocked())),
+        // One that waits for a database says so itself, later.
+        Ok(held) => {
+            let patience = if held.needs_flush() { DOCUMENT_PATIENCE } else { WRITTEN_PATIENCE };
+            timeout(patience, held).await.unwrap_or_else(|_| Err(access.blocked()))
+        }
         Err(failed) => Err(Code::HostInternal.error(format!("the document could not be created: {failed}"))),
     }
 }
@@ -120,13 +129,19 @@ enum Asked {
     Status,
     Logs { within: logs::Within, newest: bool, page: Page },
     Log(String),
+    Tables,
+    Databases,
     Rate { log: String, span: millrace_node::Span, buckets: u64 },
     Series { log: String, field: String, span: millrace_node::Span, points: u64 },
     Flows,
+    Mqtt(Option<String>),
     Functions(Page),
     Function(String),
     Runs(millrace_node::RunFilter),
     Run(String),
+    Output { run: String, from: u64 },
+    Failures(runs::Since),
+    Tasks,
     Why(String),
     Journal(journal::Part),
     Trace { event: String, filter: millrace_node::TraceFilter },
@@ -172,11 +187,19 @@ impl Asked {
                 points: series::parts(&mut query, "points")?,
             },
             ["logs", log @ ..] => Asked::Log(log.join("/")),
+            ["tables"] => Asked::Tables,
+            ["databases"] => Asked::Databases,
             ["flows"] => Asked::Flows,
+            ["mqtt"] => Asked::Mqtt(query.take("of")),
             ["functions"] => Asked::Functions(Page::of(&mut query)?),
             ["functions", name] => Asked::Function(name.to_string()),
             ["runs"] => Asked::Runs(runs::filter(&mut query)?),
             ["runs", id] => Asked::Run(id.to_string()),
+            ["runs", id, "output"] => {
+                Asked::Output { run: id.to_string(), from: query.number("from", 0, u64::MAX)?.unwrap_or(0) }
+            }
+            ["failures"] => Asked::Failures(runs::Since::of(&mut query)?),
+            ["tasks"] => Asked::Tasks,
             ["why"] => Asked::Why(String::new()),
             ["why", target @ ..] => Asked::Why(target.join("/")),
             ["trace", event @ ..] if !event.is_empty() => {
@@ -223,6 +246,8 @@ impl Asked {
             self,
             Asked::Runs(_)
                 | Asked::Run(_)
+                | Asked::Output { .. }
+                | Asked::Failures(_)
                 | Asked::Why(_)
                 | Asked::Journal(_)
                 | Asked::Trace { .. }
@@ -236,7 +261,9 @@ impl Asked {
     fn answer(self, hosted: &Hosted, access: &Access, wanted: &Wanted) -> Gated<String> {
         let of_namespace = Resource::NAMESPACE;
         match &self {
-            Asked::Logs { .. } => access.inspect_seen(|namespace| self.look(hosted, access, namespace, wanted)),
+            Asked::Logs { .. } | Asked::Tables => {
+                access.inspect_seen(|namespace| self.look(hosted, access, namespace, wanted))
+            }
             Asked::Log(log) => {
                 let log = log.clone();
                 access.inspect_log(&log, |namespace| self.look(hosted, access, namespace, wanted))
@@ -244,29 +271,36 @@ impl Asked {
             Asked::Rate { log, .. } | Asked::Series { log, .. } => {
                 let log = log.clone();
                 let look = |namespace: &Namespace| self.look(hosted, access, namespace, wanted);
-                access.inspect_with(Right::Read, Resource::log(&log), look)
+                access.inspect_records(Right::Read, Resource::log(&log), look)
             }
             Asked::Function(name) => {
                 let name = name.clone();
                 let on = Resource::function(&name);
                 access.inspect_with(Right::Observe, on, |namespace| self.look(hosted, access, namespace, wanted))
             }
-            Asked::Runs(millrace_node::RunFilter { function: Some(function), .. }) => {
+            Asked::Runs(millrace_node::RunFilter { function: Some(function), .. })
+            | Asked::Failures(runs::Since { function: Some(function), .. }) => {
                 let function = function.clone();
                 let on = Resource::function(&function);
-                access.inspect_with(Right::Observe, on, |namespace| self.look(hosted, access, namespace, wanted))
+                // The errors of runs can contain what they have read.
+                access.inspect_records(Right::Observe, on, |namespace| self.look(hosted, access, namespace, wanted))
             }
-            Asked::Run(id) => {
+            Asked::Runs(_) | Asked::Failures(_) => access.inspect_records(Right::Observe, of_namespace, |namespace| {
+                self.look(hosted, access, namespace, wanted)
+            }),
+            Asked::Run(id) | Asked::Output { run: id, .. } => {
                 let id = id.clone();
                 access.inspect_run(&id, |namespace| self.look(hosted, access, namespace, wanted))
             }
             // These contain data of records.
             Asked::Journal(_) | Asked::Trace { .. } | Asked::Diff { .. } => {
-                access.inspect_with(Right::Read, of_namespace, |namespace| self.look(hosted, access, namespace, wanted))
+                access.inspect_records(Right::Read, of_namespace, |namespace| {
+                    self.look(hosted, access, namespace, wanted)
+                })
             }
             // The initiator of a repair asks, which takes part with the right to give records other values.
             Asked::Sent { .. } => access
-                .inspect_with(Right::Repair, of_namespace, |namespace| self.look(hosted, access, namespace, wanted)),
+                .inspect_records(Right::Repair, of_namespace, |namespace| self.look(hosted, access, namespace, wanted)),
             _ => access.inspect(|namespace| self.look(hosted, access, namespace, wanted)),
         }
     }
@@ -286,12 +320,27 @@ impl Asked {
                 text(&millrace_node::series(namespace, &log, &field, span, points, &|| wanted.check())?)
             }
             Asked::Log(log) => text(&documents::log_named(namespace, &log)?),
+            Asked::Tables => {
+                let tables = documents::tables(namespace, &|table| access.sees(table))?;
+                text(&serde_json::json!({ "tables": tables }))
+            }
+            Asked::Databases => text(&serde_json::json!({ "databases": documents::databases(namespace)? })),
             Asked::Flows => text(&flows::of(namespace)?),
+            Asked::Mqtt(of) => text(&mqtt::clients(&hosted.mqtt, access.served(), of.as_deref())),
             Asked::Functions(page) => text(&functions::list(namespace, &page)?),
             Asked::Function(function) => text(&documents::function_named(namespace, &function)?),
             Asked::Runs(filter) => text(&runs::list(namespace, &filter)?),
             Asked::Run(id) => text(&documents::run_named(namespace, &id)?),
-            Asked::Why(target) => text(&documents::why(namespace, &target)?),
+            Asked::Output { run, from } => text(&documents::output(namespace, &run, from)?),
+            Asked::Failures(since) => text(&runs::failures(namespace, &since, &|| wanted.check())?),
+            Asked::Tasks => text(&documents::tasks(namespace, host_of(hosted, name).as_ref())?),
+            Asked::Why(target) => match target.strip_prefix(MQTT).or((target == "mqtt").then_some("")) {
+                Some(of) => {
+                    let of = (!of.is_empty()).then_some(of);
+                    text(&mqtt::why(&hosted.mqtt, access.served(), of))
+                }
+                None => text(&documents::why(namespace, &target)?),
+            },
             Asked::Journal(part) => text(&part.read(namespace, || wanted.check())?),
             Asked::Trace { event, filter } => trace::text(namespace, &event, &filter, &|| wanted.check()),
             Asked::Links(page) => text(&status::Links::of(namespace, &page)?),

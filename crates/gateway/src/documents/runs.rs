@@ -1,11 +1,11 @@
-//! Runs, newest first.
+//! Runs, newest first, and those that failed.
 
 use super::{
-    Bounded, Query,
+    Bounded, Query, moment,
     query::{invalid, shown},
 };
-use millrace_documents::{RunDoc, RunsDoc};
-use millrace_node::{Namespace, RunFilter, RunState, documents};
+use millrace_documents::{FailuresDoc, RunDoc, RunsDoc};
+use millrace_node::{Hlc, Name, Namespace, RunFilter, RunState, documents};
 use millrace_wire::Result;
 
 /// Most runs of one answer, and how many there are by default.
@@ -45,4 +45,27 @@ pub(super) fn list(namespace: &Namespace, filter: &RunFilter) -> Result<RunsDoc>
         _ => page.next.map(|next| next.to_string()),
     };
     Ok(RunsDoc { runs, next })
+}
+
+/// Which failures are asked for.
+pub(super) struct Since {
+    since: Option<Hlc>,
+    pub function: Option<Name>,
+}
+
+impl Since {
+    pub fn of(query: &mut Query) -> Result<Since> {
+        let function = query.take("function").map(|name| name.parse()).transpose()?;
+        Ok(Since { since: moment(query, "since")?, function })
+    }
+}
+
+/// The dead letters since a moment, by function and error.
+pub(super) fn failures(namespace: &Namespace, asked: &Since, check: &dyn Fn() -> Result<()>) -> Result<FailuresDoc> {
+    let mut bounded = Bounded::new();
+    let mut found = documents::failures(namespace, asked.since, asked.function.as_ref(), check)?;
+    let all = found.failures.len();
+    found.failures = found.failures.into_iter().take_while(|group| bounded.admits(group)).collect();
+    found.more |= found.failures.len() < all;
+    Ok(found)
 }

@@ -2,7 +2,7 @@
 
 use millrace_documents::{id_text, rfc3339};
 use millrace_node::Record;
-use millrace_wire::{Hlc, JsonBytes};
+use millrace_wire::{Headers, Hlc, JsonBytes};
 use serde::Serialize;
 
 /// A record with its bytes.
@@ -13,6 +13,8 @@ pub(crate) struct RecordDoc<'r> {
     id: Option<String>,
     time: String,
     cause: Option<String>,
+    #[serde(skip_serializing_if = "Headers::is_empty")]
+    headers: &'r Headers,
     #[serde(flatten)]
     data: JsonBytes<'r>,
 }
@@ -25,6 +27,7 @@ impl<'r> RecordDoc<'r> {
             id: id_text(record.id),
             time: rfc3339(record.hlc),
             cause: id_text(record.cause),
+            headers: &record.headers,
             data: JsonBytes(&record.payload),
         }
     }
@@ -48,6 +51,7 @@ mod tests {
             hlc: Hlc::from_wall_us(1_700_000_000_123_456),
             cause: EventId::NONE,
             payload: payload.into(),
+            headers: Headers::default(),
         };
         let json = |payload: &[u8]| serde_json::to_string(&RecordDoc::of("raw", &record(payload))).unwrap();
         let head =

@@ -50,8 +50,8 @@ impl Codes {
     }
 }
 
-/// Compares two codes in a time that does not depend on where they differ.
-fn is_same(one: &str, other: &str) -> bool {
+/// Compares two texts in a time that does not depend on where they differ.
+pub(super) fn is_same(one: &str, other: &str) -> bool {
     let differing = |sum, (a, b): (u8, u8)| sum | (a ^ b);
     one.len() == other.len() && one.bytes().zip(other.bytes()).fold(0, differing) == 0
 }

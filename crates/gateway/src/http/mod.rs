@@ -1,7 +1,7 @@
 //! HTTP/JSON: the operations of the wire protocol, for HTTP clients.
 //!
 //! ```text
-//!  bytes --> watched --> hyper --> session --> guard, route --> records, tail, logs, documents, metrics
+//!  bytes --> watched --> hyper --> session --> guard, mounts, route --> records, tail, logs, documents, metrics
 //!              |                      |                              |
 //!        slow? stuck?            every refusal is                  Access: waits at the gate
 //!                                the same JSON body
@@ -12,16 +12,24 @@
 mod api;
 mod capabilities;
 mod connection;
+mod forward;
+pub(crate) mod http2;
 mod login;
+mod mounts;
+mod parquet;
 mod response;
 mod route;
 mod session;
+mod tables;
 
-use crate::{Hosted, admission::Identity, memory};
+use crate::{
+    memory,
+    server::{Protocol, Rewound, Speaking},
+};
 use connection::watched::{Activity, Verdict, Watchdog, Watched};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use millrace_wire::Code;
+use millrace_wire::{Code, Result};
 use session::Session;
 use std::{
     convert::Infallible,
@@ -33,7 +41,7 @@ use std::{
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    sync::{Notify, futures::Notified, watch},
+    sync::{futures::Notified, watch},
     time::{sleep, timeout},
 };
 
@@ -54,38 +62,48 @@ const LINGER_MAX_BYTES: usize = 32 << 20;
 const FAREWELL: Duration = Duration::from_secs(1);
 
 pub(crate) use api::metrics::Sample;
+pub(crate) use api::tail::Samplers;
 pub use connection::cors::{ORIGINS_MAX, Origin};
+pub use forward::Forward;
 pub(crate) use login::Codes;
-pub(crate) use response::raw_refusal as refusal;
+pub use parquet::ParquetWriter;
+
+/// Connections that begin with anything else than another protocol.
+pub(crate) const PROTOCOL: Protocol = Protocol {
+    alpn: b"http/1.1",
+    listeners: &["http"],
+    plain: None,
+    claims: |_| true,
+    serve: |speaking| Box::pin(serve(speaking)),
+    begins: |_| Box::pin(std::future::ready(())),
+    refusal: response::raw_refusal,
+};
 
 /// Serves one connection until either side has had enough.
-pub(crate) async fn serve<S>(stream: S, identity: Identity, hosted: Arc<Hosted>, stopping: &Notify)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+async fn serve(Speaking { first, stream, identity, only, hosted, stopping }: Speaking) -> Result<()> {
     let mut stopping = pin!(stopping.notified());
     let activity = Arc::new(Activity::default());
     let (stop, stopped) = watch::channel(hosted.is_draining());
-    let session = Arc::new(Session::new(identity, hosted.clone(), activity.clone(), stopped));
-    let mut stream = Watched::new(stream, activity, hosted);
+    let session = Arc::new(Session::new(identity, only, hosted.clone(), activity.clone(), stopped));
+    let mut stream = Watched::new(Rewound::new(first, stream), activity, hosted);
     // hyper's buffers take 16 KiB and more, so they are only there while there is something to do.
     loop {
         let room = match session.account().within(memory::for_http()).await {
             Ok(room) => room,
             Err(error) => {
                 let _ = timeout(FAREWELL, stream.write_all(&response::raw_refusal(&error))).await;
-                return;
+                return Ok(());
             }
         };
-        let Some(idle) = requests(stream, &session, &stop, stopping.as_mut()).await else { return };
+        let Some(idle) = requests(stream, &session, &stop, stopping.as_mut()).await else { return Ok(()) };
         drop(room);
         stream = idle;
         let next = tokio::select! {
-            () = &mut stopping => return,
+            () = &mut stopping => return Ok(()),
             next = session.hosted.silence.until(timeout(IDLE_PATIENCE, stream.begins())) => next,
         };
         if !matches!(next, Some(Ok(Ok(true)))) {
-            return;
+            return Ok(());
         }
     }
 }

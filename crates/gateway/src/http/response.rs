@@ -4,7 +4,7 @@ use super::connection::watched::Exchange;
 use crate::memory::Reservation;
 use futures_util::Stream;
 use hyper::{
-    HeaderMap, StatusCode,
+    HeaderMap, Method, StatusCode,
     body::{Body, Bytes, Frame, SizeHint},
     header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
@@ -16,6 +16,7 @@ use std::{
     pin::Pin,
     task::{Context, Poll},
 };
+use tokio::sync::SemaphorePermit;
 
 /// Text in JSON.
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -27,6 +28,8 @@ pub(super) struct Content {
     source: Source,
     /// Counts the request as answered when it is dropped, after the last part of the body.
     exchange: Option<Exchange>,
+    /// Its place among the requests of a mount.
+    permit: Option<SemaphorePermit<'static>>,
 }
 
 enum Source {
@@ -36,12 +39,12 @@ enum Source {
 
 impl Content {
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self { source: Source::Whole(bytes.into()), exchange: None }
+        Self { source: Source::Whole(bytes.into()), exchange: None, permit: None }
     }
 
     /// Parts as they come; the stream is asked for the next when there is room for it.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self { source: Source::Stream(Box::pin(stream)), exchange: None }
+        Self { source: Source::Stream(Box::pin(stream)), exchange: None, permit: None }
     }
 
     /// The same body; a large one is counted in the memory for large bodies, and is refused if there is none left.
@@ -58,6 +61,12 @@ impl Content {
     /// How long it is, if that is known.
     pub fn length(&self) -> u64 {
         self.size_hint().exact().unwrap_or(0)
+    }
+
+    /// The same body, with what is given back when it has been sent.
+    pub fn holding(mut self, permit: SemaphorePermit<'static>) -> Self {
+        self.permit = Some(permit);
+        self
     }
 
     pub fn of_exchange(mut self, exchange: Exchange) -> Self {
@@ -159,6 +168,11 @@ pub(super) fn failure(error: &Error) -> Response {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(after_ms.div_ceil(1000)));
     }
     response
+}
+
+/// Whether a method is one of these.
+pub(super) fn allows(allowed: &str, method: &Method) -> bool {
+    allowed.split(", ").any(|allowed| allowed == method.as_str())
 }
 
 /// The refusal of a method.

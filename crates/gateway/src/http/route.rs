@@ -1,6 +1,6 @@
 //! Paths: which request asks for what.
 
-use super::api::dashboard;
+use super::response;
 use crate::documents::{segment, unknown};
 use hyper::Method;
 use millrace_wire::Result;
@@ -25,10 +25,6 @@ fn log_name<'p>(segments: &[&'p str]) -> Result<Cow<'p, str>> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place<'p> {
     Root,
-    /// The dashboard, or one of its files.
-    Dashboard {
-        file: &'p str,
-    },
     OpenApi,
     Health,
     Ready,
@@ -60,6 +56,16 @@ pub(super) enum Place<'p> {
         namespace: Cow<'p, str>,
         log: Cow<'p, str>,
         part: &'p str,
+    },
+    Table {
+        namespace: Cow<'p, str>,
+        table: Cow<'p, str>,
+    },
+    /// A key of a table, percent-encoded.
+    TableKey {
+        namespace: Cow<'p, str>,
+        table: Cow<'p, str>,
+        key: &'p str,
     },
     Topic {
         namespace: Cow<'p, str>,
@@ -103,6 +109,11 @@ pub(super) enum Place<'p> {
         namespace: Cow<'p, str>,
         function: Cow<'p, str>,
     },
+    /// What a run prints.
+    Output {
+        namespace: Cow<'p, str>,
+        run: Cow<'p, str>,
+    },
     /// Cancels a run.
     Cancel {
         namespace: Cow<'p, str>,
@@ -117,9 +128,6 @@ pub(super) enum Place<'p> {
 
 impl<'p> Place<'p> {
     pub fn of(path: &'p str) -> Result<Place<'p>> {
-        if let Some(file) = dashboard::file_of(path) {
-            return Ok(Place::Dashboard { file });
-        }
         let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').take(SEGMENTS_MAX + 1).collect();
         if parts.len() > SEGMENTS_MAX {
             return Err(unknown(path));
@@ -140,6 +148,9 @@ impl<'p> Place<'p> {
             ["v1", "namespaces", namespace, "functions", function] if !function.is_empty() => {
                 Place::Function { namespace: segment(namespace)?, function: segment(function)? }
             }
+            ["v1", "namespaces", namespace, "runs", run, "output"] => {
+                Place::Output { namespace: segment(namespace)?, run: segment(run)? }
+            }
             ["v1", "namespaces", namespace, "runs", run, "cancel"] => {
                 Place::Cancel { namespace: segment(namespace)?, run: segment(run)? }
             }
@@ -158,6 +169,12 @@ impl<'p> Place<'p> {
             }
             ["v1", "namespaces", namespace, "logs", log @ ..] if is_log(log) => {
                 Place::Log { namespace: segment(namespace)?, log: log_name(log)? }
+            }
+            ["v1", "namespaces", namespace, "tables", table @ .., "keys", key] if is_log(table) => {
+                Place::TableKey { namespace: segment(namespace)?, table: log_name(table)?, key }
+            }
+            ["v1", "namespaces", namespace, "tables", table @ ..] if is_log(table) => {
+                Place::Table { namespace: segment(namespace)?, table: log_name(table)? }
             }
             ["v1", "namespaces", namespace, "topics", topic @ .., "records"] if is_log(topic) => {
                 Place::TopicRecords { namespace: segment(namespace)?, topic: log_name(topic)? }
@@ -185,6 +202,8 @@ impl<'p> Place<'p> {
             Place::Batch { .. } | Place::Manage { .. } | Place::Cancel { .. } | Place::Login { .. } => "POST",
             Place::Log { .. } => "GET, HEAD, PUT, PATCH, DELETE",
             Place::Topic { .. } => "GET, HEAD, PUT, DELETE",
+            Place::Table { .. } => "GET, HEAD, PUT",
+            Place::TableKey { .. } => "GET, HEAD, PUT, POST, DELETE",
             Place::Records { .. }
             | Place::TopicRecords { .. }
             | Place::Repairs { .. }
@@ -200,7 +219,7 @@ impl<'p> Place<'p> {
     }
 
     pub fn allows(&self, method: &Method) -> bool {
-        self.allowed().split(", ").any(|allowed| allowed == method.as_str())
+        response::allows(self.allowed(), method)
     }
 }
 
@@ -260,9 +279,6 @@ mod tests {
         assert_eq!(Place::of("/v1/namespaces/farm/functions/greet").unwrap(), function);
         assert_eq!(Place::of("/v1/namespaces/farm/functions").unwrap(), document("functions"));
         assert_eq!(Place::of("/").unwrap(), Place::Root);
-        for (path, file) in [("/ui", ""), ("/ui/", ""), ("/ui/farm/logs/raw/kitchen", "farm/logs/raw/kitchen")] {
-            assert_eq!(Place::of(path).unwrap(), Place::Dashboard { file });
-        }
         assert_eq!(Place::of("/uix").unwrap_err().code(), Code::HttpPathUnknown);
     }
 

@@ -1,14 +1,20 @@
 //! The requests of one connection: each is checked, routed and answered.
 
 use super::{
-    api::{append, dashboard, logs, manage, metrics, pages, range, record, repairs, runs, tail, topics},
+    api::{append, logs, manage, metrics, pages, range, record, repairs, runs, tail, topics},
     capabilities,
     connection::{cors, guard, watched::Activity},
-    login,
+    login, mounts,
     response::{self, Response},
     route::Place,
+    tables,
 };
-use crate::{Hosted, admission::Identity, documents, memory::Account};
+use crate::{
+    Hosted,
+    admission::Identity,
+    documents,
+    memory::{self, Account, Reservation},
+};
 use futures_util::FutureExt;
 use hyper::{
     HeaderMap, Method, Request, StatusCode,
@@ -33,6 +39,8 @@ pub(super) struct Session {
     identity: Identity,
     /// The capability in the request.
     bearer: Option<Token>,
+    /// The name of the listener, if it is for one protocol or mount.
+    only: Option<&'static str>,
     pub hosted: Arc<Hosted>,
     pub activity: Arc<Activity>,
     /// Becomes true when the host stops.
@@ -57,11 +65,12 @@ fn bearer(headers: &HeaderMap) -> Result<Option<Token>> {
 impl Session {
     pub fn new(
         identity: Identity,
+        only: Option<&'static str>,
         hosted: Arc<Hosted>,
         activity: Arc<Activity>,
         stopped: watch::Receiver<bool>,
     ) -> Self {
-        Self { identity, bearer: None, hosted, activity, stopped }
+        Self { identity, bearer: None, only, hosted, activity, stopped }
     }
 
     /// Whose memory the connection itself uses.
@@ -96,6 +105,21 @@ impl Session {
     /// Answers a request; a failure is an answer as well. Its memory is counted for the caller.
     pub fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response> {
         self.account().within(self.answered(request))
+    }
+
+    /// The same for one of several requests of a connection, with the memory that it takes besides the connection.
+    pub fn answer_stream(&self, request: Request<Incoming>) -> impl Future<Output = (Response, Option<Reservation>)> {
+        self.account().within(async move {
+            let body = request.body().size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
+            let mut room = match memory::for_stream(body.unwrap_or(usize::MAX)) {
+                Ok(room) => room,
+                Err(error) => return (response::failure(&error), None),
+            };
+            let answer = self.answered(request).await;
+            room.charge_to(&memory::current());
+            room.is_answered();
+            (answer, Some(room))
+        })
     }
 
     async fn answered(&self, request: Request<Incoming>) -> Response {
@@ -153,6 +177,9 @@ impl Session {
     }
 
     async fn routed(&self, request: Request<Incoming>) -> Result<Response> {
+        if let Some(mount) = mounts::of(&request, self.only) {
+            return Box::pin(mount.answered(self, request)).await;
+        }
         let uri = request.uri().clone();
         let place = Place::of(uri.path())?;
         if !place.allows(request.method()) {
@@ -184,9 +211,7 @@ impl Session {
     async fn other(&self, place: Place<'_>, request: Request<Incoming>) -> Result<Response> {
         let query = request.uri().query().unwrap_or("");
         match place {
-            Place::Root if dashboard::is_wanted(request.headers()) => dashboard::redirect(),
             Place::Root => pages::root(query),
-            Place::Dashboard { file } => Ok(dashboard::show(file)),
             Place::OpenApi => pages::openapi(query),
             Place::Health => pages::health(&self.hosted, self.sees_all(), query),
             Place::Ready => pages::ready(&self.hosted, self.sees_all(), query),
@@ -214,6 +239,11 @@ impl Session {
                 let log = utf8_percent_encode(&log, NON_ALPHANUMERIC);
                 self.document(&namespace, &format!("logs/{log}/{part}"), query).await
             }
+            Place::Table { namespace, table } if request.method() == Method::PUT => {
+                tables::create(self, &namespace, &table, request).await
+            }
+            Place::Table { namespace, table } => tables::scan(self, &namespace, &table, &request).await,
+            Place::TableKey { namespace, table, key } => tables::key(self, &namespace, &table, key, request).await,
             Place::Topic { namespace, topic } if request.method() == Method::PUT => {
                 topics::create(self, &namespace, &topic, request).await
             }
@@ -242,6 +272,7 @@ impl Session {
                 let function = utf8_percent_encode(&function, NON_ALPHANUMERIC);
                 self.document(&namespace, &format!("functions/{function}"), query).await
             }
+            Place::Output { namespace, run } => tail::output::show(self, &namespace, &run, query).await,
             Place::Cancel { namespace, run } => runs::cancel(self, &namespace, &run, query).await,
             Place::Capabilities { namespace } if request.method() == Method::POST => {
                 capabilities::ask(self, &namespace, request).await
@@ -254,7 +285,7 @@ impl Session {
         }
     }
 
-    async fn document(&self, namespace: &str, path: &str, query: &str) -> Result<Response> {
+    pub async fn document(&self, namespace: &str, path: &str, query: &str) -> Result<Response> {
         let access = self.access(namespace)?;
         let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
         Ok(response::json(StatusCode::OK, documents::show(&self.hosted, &access, &path).await?))

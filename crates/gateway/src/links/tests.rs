@@ -52,7 +52,8 @@ impl Place {
     fn serve(&mut self) {
         let served = Served::new("farm".parse().unwrap(), self.namespace.clone()).unwrap();
         let hosted = Arc::new(Hosted::new(vec![served]));
-        let options = ServerOptions { listen: Listen::On(vec![self.address]), loops: 1, ..ServerOptions::default() };
+        let options =
+            ServerOptions { listen: Listen::On(vec![self.address.into()]), loops: 1, ..ServerOptions::default() };
         let server = Server::start(hosted, &options).unwrap();
         self.server = Some(server);
         self.linker = Some(Linker::start(self.namespace.clone(), None).unwrap());

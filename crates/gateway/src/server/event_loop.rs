@@ -1,24 +1,26 @@
 //! One event loop: a thread, and the connections it was given.
 
 use super::{
-    ServerOptions, Silence, channel,
-    stream::{Rewound, Stream},
+    ServerOptions, channel,
+    protocol::{First, Protocols, Speaking},
+    stream::{Rewound, Stream, linger},
     tasks, tls,
     wake_list::WakeList,
 };
 use crate::{
     Hosted,
     admission::{Identity, LocalPeers},
-    http, patience,
+    patience,
+    silence::Silence,
+    turns::{self, Turns},
     unknown::{Unknown, Unknowns, unless_room_is_needed},
-    wire,
 };
 use millrace_security::channel::{MAGIC, refusal};
 use millrace_threads::{Watched, watch_me};
-use millrace_wire::{Code, Defence, Error, Result, protocol::PREFACE};
+use millrace_wire::{Code, Defence, Error, Result};
 use rustls::ServerConfig;
 use std::{
-    cell::{Cell, RefCell},
+    cell::Cell,
     io,
     net::TcpListener as StdTcpListener,
     os::unix::net::UnixListener as StdUnixListener,
@@ -64,23 +66,13 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 thread_local! {
     /// Of a thread that the runtime starts and ends.
     static WATCHED: Cell<Option<Watched>> = const { Cell::new(None) };
-    /// Of a loop's thread.
-    static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
 }
-
-/// The state that a loop shares with the others, its number, and its number of connections.
-type Here = (Arc<Shared>, usize, Arc<AtomicUsize>);
-
-/// How often a loop checks whether it may commit by itself before it hands a commit over, which takes some microseconds.
-const CLAIM_TRIES: u32 = 400;
-
-/// Most loops of one server.
-pub(super) const LOOPS_MAX: usize = 63;
 
 /// The state that the loops of a server share.
 pub(super) struct Shared {
     pub hosted: Arc<Hosted>,
-    pub stopping: Notify,
+    pub stopping: Arc<Notify>,
+    protocols: Protocols,
     /// How TLS is spoken, if it is.
     tls: Option<Arc<ServerConfig>>,
     /// As many as were asked for, or as there are files for.
@@ -96,87 +88,47 @@ pub(super) struct Shared {
     /// Connections that are to be refused and have not identified their protocol yet.
     refused: Silence,
     stopped: AtomicBool,
-    /// The loops that may wait for the disk or for the journal now, one bit each. Never all of them: newcomers always find
-    /// one that serves them.
-    waiting: AtomicU64,
-    loops: u32,
-}
-
-/// A loop that may wait, for as long as this lives.
-pub(crate) struct MayWait(Option<(Arc<Shared>, u64)>);
-
-impl Drop for MayWait {
-    fn drop(&mut self) {
-        if let Some((shared, bit)) = &self.0 {
-            shared.waiting.fetch_and(!bit, Ordering::SeqCst);
-        }
-    }
-}
-
-/// Whether the loop of this thread may wait for a slow operation. A loop with a single connection delays no other client; with `others`, a
-/// loop with more connections may wait as well. A thread that is not a loop may always wait.
-pub(crate) fn may_wait(others: bool) -> Option<MayWait> {
-    HERE.with_borrow(|here| match here {
-        None => Some(MayWait(None)),
-        Some((shared, number, load)) => shared.may_wait(*number, load, others),
-    })
+    turns: Arc<Turns>,
 }
 
 impl Shared {
-    pub fn new(hosted: Arc<Hosted>, tls: Option<Arc<ServerConfig>>, options: &ServerOptions) -> Self {
-        let (stopping, refusing) = (Notify::new(), Arc::new(Semaphore::new(REFUSING_MAX)));
-        let (stopped, waiting) = (AtomicBool::new(false), AtomicU64::new(0));
-        let (connections_max, loops) = (options.connections_max, options.loops.clamp(1, LOOPS_MAX) as u32);
+    pub fn new(
+        hosted: Arc<Hosted>,
+        protocols: Protocols,
+        tls: Option<Arc<ServerConfig>>,
+        options: &ServerOptions,
+    ) -> Self {
+        let connections_max = options.connections_max;
         Self {
             unknown: Unknowns::new(options.unknown_max),
             told_s: AtomicU64::new(u64::MAX),
             hosted,
-            stopping,
+            stopping: Arc::default(),
+            protocols,
             tls,
             connections_max: connections_max.into(),
             connections_wanted: connections_max,
-            refusing,
+            refusing: Arc::new(Semaphore::new(REFUSING_MAX)),
             shaking: Silence::default(),
             refused: Silence::default(),
-            stopped,
-            waiting,
-            loops,
+            stopped: AtomicBool::new(false),
+            turns: Arc::new(Turns::new(options.loops)),
         }
-    }
-
-    fn may_wait(self: &Arc<Self>, number: usize, load: &AtomicUsize, others: bool) -> Option<MayWait> {
-        if !others && load.load(Ordering::Relaxed) != 1 {
-            return None;
-        }
-        let bit = 1 << number;
-        // A commit through a mapping takes less than handing one over: it is worth a moment to let another loop end its own.
-        let mut tries = if others { CLAIM_TRIES } else { 1 };
-        let claimed = |waiting: u64| ((waiting | bit).count_ones() < self.loops).then_some(waiting | bit);
-        while self.waiting.fetch_update(Ordering::SeqCst, Ordering::SeqCst, claimed).is_err() {
-            tries -= 1;
-            if tries == 0 {
-                return None;
-            }
-            std::hint::spin_loop();
-        }
-        let claim = MayWait(Some((self.clone(), bit)));
-        // The acceptor counts a connection before it looks at `waiting` again, so one of the two sees the other.
-        (others || load.load(Ordering::SeqCst) == 1).then_some(claim)
     }
 
     /// The action of loop `number` before it sleeps: flushes for all values at the gates.
     ///
     /// A loop with a single connection delays no other client and flushes by itself, which saves two wake-ups.
-    fn turn(self: &Arc<Self>, number: usize, load: &AtomicUsize) {
-        match self.may_wait(number, load, false) {
+    fn turn(&self, number: usize, load: &AtomicUsize) {
+        match self.turns.may_wait(number, load, false) {
             Some(_waiting) => self.hosted.turn_alone(),
             None => self.hosted.turn(),
         }
     }
 
     /// The first bytes of a connection; nothing if the host stops, or none come in time.
-    async fn first(&self, stream: &mut Stream, unknown: Option<Arc<Unknown>>) -> Result<Option<[u8; PREFACE.len()]>> {
-        let mut first = [0; PREFACE.len()];
+    async fn first(&self, stream: &mut Stream, unknown: Option<Arc<Unknown>>) -> Result<Option<First>> {
+        let mut first = First::default();
         let read = tokio::select! {
             () = self.stopped() => return Ok(None),
             read = unless_room_is_needed(
@@ -208,7 +160,8 @@ impl Shared {
 }
 
 enum Incoming {
-    Tcp(std::net::TcpStream, Identity),
+    /// With the name of the listener, if the listener is for one protocol.
+    Tcp(std::net::TcpStream, Identity, Option<&'static str>),
     Unix(std::os::unix::net::UnixStream, Identity),
 }
 
@@ -216,7 +169,7 @@ impl Incoming {
     /// A new connection.
     fn identity(&mut self) -> &mut Identity {
         match self {
-            Incoming::Tcp(_, identity) | Incoming::Unix(_, identity) => identity,
+            Incoming::Tcp(_, identity, _) | Incoming::Unix(_, identity) => identity,
         }
     }
 
@@ -263,9 +216,9 @@ impl EventLoop {
         let (shared_, stop_, load) = (shared.clone(), stop.clone(), handle.load.clone());
         let entry = runtime.handle().clone();
         let builder = thread::Builder::new().name(name);
-        let here = (shared.clone(), number, handle.load.clone());
+        let here = (shared.turns.clone(), number, handle.load.clone());
         let thread = millrace_threads::spawn(builder, move || {
-            HERE.set(Some(here));
+            turns::enter(here);
             let wake_list = Arc::<WakeList>::default();
             wake_list.attach();
             shared_.hosted.turn(); // From now on the gates are driven.
@@ -286,14 +239,17 @@ impl EventLoop {
     /// A listener cannot be registered.
     pub fn accept(
         &self,
-        tcp: Vec<StdTcpListener>,
+        tcp: Vec<(StdTcpListener, Option<&'static str>)>,
         unix: Option<StdUnixListener>,
         loops: Vec<Handle>,
     ) -> io::Result<()> {
         let _within = self.runtime.enter();
+        for protocol in self.shared.protocols.0 {
+            tasks::of_connection((protocol.begins)(self.shared.hosted.clone()));
+        }
         let loops = Arc::new(loops);
-        for listener in tcp {
-            let accept = accept_tcp(TcpListener::from_std(listener)?, self.shared.clone(), loops.clone());
+        for (listener, only) in tcp {
+            let accept = accept_tcp(TcpListener::from_std(listener)?, only, self.shared.clone(), loops.clone());
             tasks::vital(&self.runtime, "accept TCP", accept);
         }
         if let Some(listener) = unix {
@@ -350,7 +306,7 @@ impl Drop for Guard {
     }
 }
 
-async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, loops: Arc<Vec<Handle>>) {
+async fn accept_tcp(listener: TcpListener, only: Option<&'static str>, shared: Arc<Shared>, loops: Arc<Vec<Handle>>) {
     let mut local_peers = LocalPeers::new();
     loop {
         let accepted = tokio::select! {
@@ -362,7 +318,7 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, loops: Arc<Vec<H
                 let _ = stream.set_nodelay(true);
                 keep_alive(&stream);
                 let identity = local_peers.identity(&shared.hosted, address, &stream);
-                hand_over(Incoming::Tcp(stream, identity), &shared, &loops).await;
+                hand_over(Incoming::Tcp(stream, identity, only), &shared, &loops).await;
             }
             Err(error) => pause(&error).await,
         }
@@ -454,7 +410,7 @@ async fn hand_over(mut incoming: Incoming, shared: &Arc<Shared>, loops: &[Handle
 /// Counts one connection more for the loop with the fewest that does not wait for the disk or for the journal.
 fn claim<'l>(shared: &Shared, loops: &'l [Handle]) -> &'l Handle {
     loop {
-        let waiting = shared.waiting.load(Ordering::SeqCst);
+        let waiting = shared.turns.waiting();
         let free = loops.iter().enumerate().filter(|(number, _)| waiting & (1 << number) == 0);
         // For a moment it may seem that all wait: those that found no other have not said so yet.
         let Some((number, least)) = free.min_by_key(|(_, handle)| handle.load.load(Ordering::Relaxed)) else {
@@ -464,7 +420,7 @@ fn claim<'l>(shared: &Shared, loops: &'l [Handle]) -> &'l Handle {
         };
         // Counted here, so that of many that come at once each sees the ones before it.
         least.load.fetch_add(1, Ordering::SeqCst);
-        if shared.waiting.load(Ordering::SeqCst) & (1 << number) == 0 {
+        if shared.turns.waiting() & (1 << number) == 0 {
             return least;
         }
         least.load.fetch_sub(1, Ordering::SeqCst);
@@ -499,18 +455,17 @@ impl Shared {
             return;
         }
         // Refuse without waiting: a client that has sent nothing yet gets no answer.
-        let first = |bytes: &mut [u8]| match &incoming {
-            Incoming::Tcp(stream, _) => stream.peek(bytes).unwrap_or(0),
+        let mut first = First::default();
+        let came = match &incoming {
+            Incoming::Tcp(stream, ..) => stream.peek(&mut first).unwrap_or(0),
             Incoming::Unix(..) => 0,
         };
-        let mut bytes = [0; PREFACE.len()];
-        let refusal = match first(&mut bytes) {
-            4 if bytes == PREFACE => wire::refusal(&error),
-            0 => return,
-            _ => http::refusal(&error),
-        };
+        if came == 0 {
+            return;
+        }
+        let refusal = (self.protocols.of(&first).refusal)(&error);
         let _ = match incoming {
-            Incoming::Tcp(mut stream, _) => stream.write(&refusal),
+            Incoming::Tcp(mut stream, ..) => stream.write(&refusal),
             Incoming::Unix(mut stream, _) => stream.write(&refusal),
         };
     }
@@ -518,8 +473,8 @@ impl Shared {
 
 /// Tells a refusal to who came, once it has said in which protocol.
 async fn tell(incoming: Incoming, error: &Error, shared: &Shared) -> io::Result<()> {
-    let (mut stream, identity) = open(incoming)?;
-    let mut first = [0; PREFACE.len()];
+    let (mut stream, identity, _) = open(incoming)?;
+    let mut first = First::default();
     let Some(read) = shared.refused.until(stream.read_exact(&mut first)).await else { return Ok(()) };
     read?;
     if first[0] == tls::FIRST_BYTE
@@ -536,34 +491,35 @@ async fn tell(incoming: Incoming, error: &Error, shared: &Shared) -> io::Result<
         read?;
     }
     let refusal = match first {
-        PREFACE => wire::refusal(error),
         MAGIC => refusal().to_vec(),
-        _ => http::refusal(error),
+        _ => (shared.protocols.of(&first).refusal)(error),
     };
     stream.write_all(&refusal).await?;
-    wire::linger(stream).await
+    linger(stream).await
 }
 
 fn broken(error: io::Error) -> Error {
     Code::ConnectionIdle.error(error.to_string())
 }
 
-/// A connection as its loop's own.
-fn open(incoming: Incoming) -> io::Result<(Stream, Identity)> {
+/// A connection as its loop's own, and the name of its listener, if the listener is for one protocol.
+fn open(incoming: Incoming) -> io::Result<(Stream, Identity, Option<&'static str>)> {
     Ok(match incoming {
-        Incoming::Tcp(stream, identity) => (Stream::Tcp(tokio::net::TcpStream::from_std(stream)?), identity),
-        Incoming::Unix(stream, identity) => (Stream::Unix(tokio::net::UnixStream::from_std(stream)?), identity),
+        Incoming::Tcp(stream, identity, only) => {
+            (Stream::Tcp(tokio::net::TcpStream::from_std(stream)?), identity, only)
+        }
+        Incoming::Unix(stream, identity) => (Stream::Unix(tokio::net::UnixStream::from_std(stream)?), identity, None),
     })
 }
 
-/// Serves one connection: the first bytes show whether it is encrypted, and then which of the two protocols it uses.
+/// Serves one connection: the first bytes show whether it is encrypted, and then which protocol it uses.
 ///
 /// State that only some connections need is boxed, so that it takes no memory of the others.
 async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
-    let (mut stream, mut identity) = open(incoming).map_err(broken)?;
+    let (mut stream, mut identity, only) = open(incoming).map_err(broken)?;
     let Some(mut first) = shared.first(&mut stream, identity.unknown.clone()).await? else { return Ok(()) };
     if first == MAGIC {
-        return Box::pin(serve_channel(stream, first, identity, shared)).await;
+        return Box::pin(serve_channel(stream, first, identity, only, shared)).await;
     }
     if first[0] == tls::FIRST_BYTE
         && let Some(config) = &shared.tls
@@ -578,53 +534,61 @@ async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
         let Some(inner) = shared.first(&mut stream, identity.unknown.clone()).await? else { return Ok(()) };
         first = inner;
     }
-    if !identity.is_private() {
+    let protocol = shared.protocols.of(&first);
+    let refused = match only.filter(|name| !protocol.listeners.contains(name)) {
         // Unencrypted connections from other machines are refused.
-        let error =
-            Code::NotAdmitted.error("this address accepts only TLS, or the encrypted channel with a capability");
-        let refusal = if first == PREFACE { wire::refusal(&error) } else { http::refusal(&error) };
+        _ if !identity.is_private() && !protocol.is_plain_at(only) => {
+            Some(Code::NotAdmitted.error("this address accepts only TLS, or the encrypted channel with a capability"))
+        }
+        Some(name) => Some(elsewhere(name)),
+        None => None,
+    };
+    if let Some(error) = refused {
         shared.count_dropped();
         let reported = timeout(REFUSING_PATIENCE, async {
-            stream.write_all(&refusal).await?;
-            wire::linger(stream).await
+            stream.write_all(&(protocol.refusal)(&error)).await?;
+            linger(stream).await
         });
         let _ = Box::pin(reported).await;
         return Ok(());
     }
-    match identity.unknown.clone() {
-        None => speak(stream, first, identity, shared).await,
-        Some(unknown) => {
-            let served = Box::pin(speak(stream, first, identity, shared.clone()));
-            Box::pin(unless_room_is_needed(Some(unknown), served)).await.unwrap_or_else(|| {
-                shared.count_dropped();
-                Ok(())
-            })
-        }
+    let (hosted, stopping, unknown) = (shared.hosted.clone(), shared.stopping.clone(), identity.unknown.clone());
+    let served = (protocol.serve)(Speaking { first, stream, identity, only, hosted, stopping });
+    match unknown {
+        None => served.await,
+        Some(unknown) => Box::pin(unless_room_is_needed(Some(unknown), served)).await.unwrap_or_else(|| {
+            shared.count_dropped();
+            Ok(())
+        }),
     }
 }
 
-/// Serves a connection over which nothing more needs to be made safe.
-async fn speak(stream: Stream, first: [u8; PREFACE.len()], identity: Identity, shared: Arc<Shared>) -> Result<()> {
-    if first == PREFACE {
-        return wire::serve(stream, identity, shared.hosted.clone(), &shared.stopping).await;
-    }
-    Box::pin(http::serve(Rewound::new(first, stream), identity, shared.hosted.clone(), &shared.stopping)).await;
-    Ok(())
+/// A listener for one protocol got a connection that speaks another one.
+fn elsewhere(name: &str) -> Error {
+    Code::ProtocolElsewhere.error(format!("this address is for {name} only"))
 }
 
 async fn serve_channel(
     stream: Stream,
-    first: [u8; PREFACE.len()],
+    first: First,
     identity: Identity,
+    only: Option<&'static str>,
     shared: Arc<Shared>,
 ) -> Result<()> {
+    let protocol = shared.protocols.within_channel();
+    if only.is_some_and(|name| !protocol.listeners.contains(&name)) {
+        shared.count_dropped();
+        return Ok(());
+    }
     let opening = timeout(HANDSHAKE_PATIENCE, channel::accept(&shared.hosted, stream, &first, identity));
     let opened = shared.shaking.until_among(HANDSHAKES_MAX, shared.hosted.silence.until(opening)).await;
     let Some(Some(Ok(Ok(Some((stream, identity)))))) = opened else {
         shared.count_dropped();
         return Ok(());
     };
-    wire::serve(Stream::Channel(Box::new(stream)), identity, shared.hosted.clone(), &shared.stopping).await
+    let (hosted, stopping) = (shared.hosted.clone(), shared.stopping.clone());
+    let stream = Stream::Channel(Box::new(stream));
+    (protocol.serve)(Speaking { first, stream, identity, only, hosted, stopping }).await
 }
 
 #[cfg(test)]
@@ -634,7 +598,8 @@ mod tests {
 
     #[test]
     fn newcomers_wait_for_a_loop_that_is_slow_to_take_them() {
-        let shared = Arc::new(Shared::new(Arc::new(Hosted::new(Vec::new())), None, &ServerOptions::default()));
+        let shared =
+            Arc::new(Shared::new(Arc::new(Hosted::new(Vec::new())), Protocols::all(), None, &ServerOptions::default()));
         let (incoming, mut queue) = mpsc::channel(1);
         let loops = [Handle { incoming, load: Arc::default() }];
         let taken = async {

@@ -1,8 +1,10 @@
 //! Where a server listens: addresses, and a Unix socket in the namespace's directory.
 
+use super::protocol::Protocols;
 use millrace_node::is_local;
 use millrace_wire::{Code, Error, Result};
 use std::{
+    collections::BTreeSet,
     fs,
     io::ErrorKind,
     net::{SocketAddr, TcpListener, ToSocketAddrs},
@@ -29,26 +31,53 @@ pub enum Listen {
     /// Not with TCP: only at the Unix socket.
     None,
     /// On these addresses.
-    On(Vec<SocketAddr>),
+    On(Vec<Listener>),
+}
+
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Where.
+    pub at: SocketAddr,
+    /// The name of the only protocol that is spoken there. Without one, the first bytes of a connection determine its protocol.
+    pub only: Option<String>,
+    /// Whether the server does without it if the address is in use.
+    pub spare: bool,
+}
+
+impl From<SocketAddr> for Listener {
+    fn from(at: SocketAddr) -> Self {
+        Self { at, only: None, spare: false }
+    }
 }
 
 impl Listen {
+    /// All of these together.
+    pub fn all(several: Vec<Listen>) -> Listen {
+        let listeners = several.into_iter().filter_map(|listen| match listen {
+            Listen::None => None,
+            Listen::On(listeners) => Some(listeners),
+        });
+        listeners.reduce(|all, more| [all, more].concat()).map_or(Listen::None, Listen::On)
+    }
+
     /// Whether clients of other machines can connect.
     pub fn is_beyond_loopback(&self) -> bool {
-        matches!(self, Listen::On(addresses) if addresses.iter().any(|address| !is_local(address.ip())))
+        matches!(self, Listen::On(listeners) if listeners.iter().any(|listener| !is_local(listener.at.ip())))
     }
 }
 
 impl FromStr for Listen {
     type Err = Error;
 
-    /// `none`, or addresses such as `127.0.0.1:7070` or `:7070`, separated by commas.
+    /// `none`, or addresses such as `127.0.0.1:7070`, `:7070` or `http=:7070`, separated by commas.
     fn from_str(text: &str) -> Result<Listen> {
         if text == "none" {
             return Ok(Listen::None);
         }
-        let mut addresses = Vec::new();
+        let mut listeners: Vec<Listener> = Vec::new();
         for part in text.split(',').map(str::trim) {
+            let (only, part) = part.split_once('=').map_or((None, part), |(name, part)| (Some(name), part));
             // Without a host, only this machine: a typing error must not let others in.
             let local = part.strip_prefix(':').map(|port| format!("127.0.0.1:{port}"));
             let resolved = local.as_deref().unwrap_or(part).to_socket_addrs().map_err(|error| {
@@ -57,13 +86,25 @@ impl FromStr for Listen {
                     "'{shown}': {error}; write HOST:PORT, such as 127.0.0.1:7070 for this machine or 0.0.0.0:7070 for all, or none"
                 ))
             })?;
-            for address in resolved {
-                addresses.push(address);
-            }
+            listeners.extend(resolved.map(|at| Listener { at, only: only.map(str::to_owned), spare: false }));
         }
-        addresses.dedup();
-        Ok(Listen::On(addresses))
+        listeners.dedup();
+        Ok(Listen::On(listeners))
     }
+}
+
+/// The name of a listener that is for one protocol.
+pub(super) fn known(name: &str, protocols: Protocols) -> Result<&'static str> {
+    protocols.listeners().find(|known| *known == name).ok_or_else(|| {
+        let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
+        let names: BTreeSet<_> = protocols.listeners().collect();
+        let names: Vec<_> = names.into_iter().collect();
+        let known = match &*names {
+            [name] => format!("the only name is {name}"),
+            names => format!("the names are {}", names.join(", ")),
+        };
+        Code::ValueInvalid.error(format!("'{shown}' is not the name of a protocol; {known}"))
+    })
 }
 
 pub(super) fn tcp(address: SocketAddr) -> Result<TcpListener> {
@@ -139,10 +180,17 @@ mod tests {
         assert!(matches!("127.0.0.1:0,[::1]:0".parse::<Listen>().unwrap(), Listen::On(all) if all.len() == 2));
         assert!(!"127.0.0.1:0,[::1]:0".parse::<Listen>().unwrap().is_beyond_loopback());
         assert_eq!(":7070".parse::<Listen>().unwrap(), "127.0.0.1:7070".parse().unwrap());
+        let Listen::On(both) = ":7070,http=:7071".parse().unwrap() else { panic!("addresses") };
+        assert_eq!(both[0], Listener::from(both[0].at));
+        assert_eq!((both[1].at.port(), both[1].only.as_deref()), (7071, Some("http")));
+        assert!("http=0.0.0.0:80".parse::<Listen>().unwrap().is_beyond_loopback());
+        assert_eq!(known("http", Protocols::all()).unwrap(), "http");
+        let refused = known("htpp", Protocols::all()).unwrap_err();
+        assert!(refused.detail().ends_with("the names are http, mqtt, mqtt-plain"), "{refused}");
         for text in ["0.0.0.0:7070", "[::]:7070", "10.1.2.3:80", "127.0.0.1:1,8.8.8.8:1"] {
             assert!(text.parse::<Listen>().unwrap().is_beyond_loopback(), "{text}");
         }
-        for text in ["", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x", "\u{1b}[31m:1"] {
+        for text in ["", "http=", "=", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x", "\u{1b}[31m:1"] {
             assert_eq!(text.parse::<Listen>().unwrap_err().code(), Code::ListenFailed, "{text}");
         }
     }

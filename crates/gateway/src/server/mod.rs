@@ -8,21 +8,21 @@ mod certificate;
 mod channel;
 mod event_loop;
 mod listen;
-mod silence;
+mod protocol;
 mod stream;
-mod tasks;
+pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;
 mod tls;
 mod wake_list;
 
 pub use certificate::Certificate;
-pub(crate) use event_loop::may_wait;
-pub use listen::{Listen, SOCKET};
-pub(crate) use silence::Silence;
-pub(crate) use stream::Stream;
+pub use listen::{Listen, Listener, SOCKET};
+pub(crate) use protocol::{Protocol, Protocols, Speaking};
+pub(crate) use stream::{Rewound, Stream, linger};
+pub(crate) use tasks::of_stream;
 
-use crate::Hosted;
+use crate::{Hosted, turns::LOOPS_MAX};
 use event_loop::{EventLoop, Shared};
 use listen::SocketFile;
 use millrace_node::{is_local, secrets::HostKey};
@@ -71,11 +71,16 @@ impl Default for ServerOptions {
 /// Where a server listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// With TCP.
+    /// With TCP, for every protocol.
     pub addresses: Vec<SocketAddr>,
+    /// With TCP, for one protocol only: its name, and the address.
+    pub others: Vec<(&'static str, SocketAddr)>,
     /// The Unix socket.
     pub socket: Option<PathBuf>,
 }
+
+/// A listener, and its name if it is for one protocol.
+type Waiting = (TcpListener, Option<&'static str>);
 
 /// A running server. Dropping it closes every connection at once.
 pub struct Server {
@@ -83,43 +88,50 @@ pub struct Server {
     shared: Arc<Shared>,
     loops: Vec<EventLoop>,
     /// The listeners that accept no connections yet.
-    waiting: (Vec<TcpListener>, Option<UnixListener>),
+    waiting: (Vec<Waiting>, Option<UnixListener>),
     _socket: Option<SocketFile>,
 }
 
 impl Server {
-    /// Listens and serves.
-    pub fn start(hosted: Arc<Hosted>, options: &ServerOptions) -> Result<Server> {
-        let mut server = Self::bind(hosted, options)?;
-        server.accept()?;
-        Ok(server)
-    }
-
-    /// Listens. Connections wait until [`Server::accept`].
-    pub fn bind(hosted: Arc<Hosted>, options: &ServerOptions) -> Result<Server> {
+    /// Listens for clients that speak one of these protocols. Connections wait until [`Server::accept`].
+    pub(crate) fn speaking(protocols: Protocols, hosted: Arc<Hosted>, options: &ServerOptions) -> Result<Server> {
         raise_descriptor_limit(options.connections_max);
         allocator::give_large_blocks_back();
         let mut bound = Bound::default();
         let mut listeners = Vec::new();
-        let tls = options.key.as_deref().map(|key| tls::config(key, options.certificate.clone())).transpose()?;
+        let tls =
+            options.key.as_deref().map(|key| tls::config(key, options.certificate.clone(), protocols)).transpose()?;
         if let Listen::On(addresses) = &options.listen {
-            for address in addresses {
-                if !is_local(address.ip()) && tls.is_none() {
-                    let detail = format!("other machines can reach {address}, and the host has no key for TLS");
+            for Listener { at, only, spare } in addresses {
+                if !is_local(at.ip()) && tls.is_none() {
+                    let detail = format!("other machines can reach {at}, and the host has no key for TLS");
                     return Err(Code::AddressNotLoopback.error(detail));
                 }
-                let listener = listen::tcp(*address)?;
-                bound.addresses.extend(listener.local_addr());
-                listeners.push(listener);
+                let only = only.as_deref().map(|name| listen::known(name, protocols)).transpose()?;
+                if !is_local(at.ip())
+                    && let Some((_, may_listen)) = protocols.plain_at(only)
+                {
+                    may_listen(&hosted)?;
+                }
+                let listener = match listen::tcp(*at) {
+                    Err(error) if *spare && error.code() == Code::AddressInUse => continue,
+                    bound => bound?,
+                };
+                let bound_at = listener.local_addr().unwrap_or(*at);
+                match only {
+                    None => bound.addresses.push(bound_at),
+                    Some(name) => bound.others.push((name, bound_at)),
+                }
+                listeners.push((listener, only));
             }
         }
         let unix = options.socket.as_deref().map(listen::unix).transpose()?;
         bound.socket.clone_from(&options.socket);
         // Of several servers in one process, which only tests have, the first counts.
         let _ = hosted.addresses.set(bound.addresses.clone());
-        let shared = Arc::new(Shared::new(hosted, tls, options));
+        let shared = Arc::new(Shared::new(hosted, protocols, tls, options));
         // The accepting loop serves no connection: a loop with one connection may wait for the disk, and new connections must not wait with it.
-        let names = (0..options.loops.clamp(1, event_loop::LOOPS_MAX)).map(|number| format!("millrace-loop-{number}"));
+        let names = (0..options.loops.clamp(1, LOOPS_MAX)).map(|number| format!("millrace-loop-{number}"));
         let loops = names
             .chain(["millrace-accept".to_owned()])
             .enumerate()

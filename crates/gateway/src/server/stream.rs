@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
     net::{TcpStream, UnixStream},
 };
 use tokio_rustls::server::TlsStream;
@@ -67,6 +67,23 @@ impl AsyncWrite for Stream {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         forward!(self, stream => Pin::new(stream).poll_shutdown(cx))
     }
+}
+
+/// How much of what a refused client sends is read.
+const LINGER_MAX_BYTES: usize = 32 << 20;
+
+/// Reads what a refused client is still sending, for a while: closing at once would reset the connection, and it might
+/// not see why it was refused.
+pub(crate) async fn linger(mut stream: Stream) -> io::Result<()> {
+    stream.shutdown().await?;
+    let (mut unwanted, mut left) = (vec![0; 64 << 10], LINGER_MAX_BYTES);
+    while left > 0 {
+        match stream.read(&mut unwanted).await? {
+            0 => break,
+            bytes => left = left.saturating_sub(bytes),
+        }
+    }
+    Ok(())
 }
 
 /// A stream whose first bytes were read already, and come again.

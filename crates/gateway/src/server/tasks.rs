@@ -14,8 +14,18 @@ pub(super) fn vital(on: &Handle, name: &'static str, work: impl Future<Output = 
     });
 }
 
+/// The same on the loop of this thread.
+pub(crate) fn vital_here(name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+    vital(&Handle::current(), name, work);
+}
+
 /// Starts the task of one connection of this thread's loop. Nothing that arrives over it may end the host: a panic is reported on standard
 /// error, and ends this connection only.
-pub(super) fn of_connection(work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+pub(crate) fn of_connection(work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     tokio::spawn(wake_list::woken_together(work))
+}
+
+/// Starts the task of one of several requests of a connection of this thread's loop. A panic ends this request only.
+pub(crate) fn of_stream(work: impl Future<Output: Send> + Send + 'static) {
+    of_connection(async { drop(work.await) });
 }

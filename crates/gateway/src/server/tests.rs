@@ -2,7 +2,7 @@
 
 mod stalls;
 
-use super::{Listen, Server, ServerOptions, event_loop::EventLoop, event_loop::Shared};
+use super::{Protocols, Server, ServerOptions, event_loop::EventLoop, event_loop::Shared};
 use crate::{
     Hosted,
     wire::tests::{framed, hello, hosted},
@@ -32,13 +32,13 @@ const HANG: Duration = Duration::from_secs(120);
 fn host_that_cannot_go_on(case: &str) {
     millrace_threads::guard().unwrap();
     let options = ServerOptions { loops: 1, connections_max: 10, ..ServerOptions::default() };
-    let shared = Arc::new(Shared::new(Arc::new(Hosted::new(Vec::new())), None, &options));
+    let shared = Arc::new(Shared::new(Arc::new(Hosted::new(Vec::new())), Protocols::all(), None, &options));
     let lonely = EventLoop::start(0, "lonely".into(), shared).unwrap();
     if case == "accept TCP" {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         listener.set_nonblocking(true).unwrap();
-        lonely.accept(vec![listener], None, Vec::new()).unwrap();
+        lonely.accept(vec![(listener, None)], None, Vec::new()).unwrap();
         let _connected = TcpStream::connect(address);
         thread::sleep(HANG);
     } else {
@@ -97,7 +97,7 @@ fn rest(stream: &mut TcpStream) -> String {
 #[test]
 fn the_longest_silent_connection_is_closed_and_active_ones_are_not() {
     const MOST: usize = 3;
-    let listen = Listen::On(vec!["127.0.0.1:0".parse().unwrap()]);
+    let listen = "127.0.0.1:0".parse().unwrap();
     let options = ServerOptions { listen, loops: 2, connections_max: MOST, ..ServerOptions::default() };
     let (_dir, hosted) = hosted(Durability::Memory);
     let server = Server::start(hosted, &options).unwrap();
@@ -163,7 +163,7 @@ fn the_longest_silent_connection_is_closed_and_active_ones_are_not() {
 #[test]
 fn at_the_limit_the_oldest_handshake_ends() {
     const MOST: usize = super::event_loop::HANDSHAKES_MAX;
-    let listen = Listen::On(vec!["127.0.0.1:0".parse().unwrap()]);
+    let listen = "127.0.0.1:0".parse().unwrap();
     let options = ServerOptions { listen, loops: 2, ..ServerOptions::default() };
     let (_dir, hosted) = hosted(Durability::Memory);
     let server = Server::start(hosted, &options).unwrap();
@@ -260,7 +260,7 @@ fn at_the_limit_the_longest_silent_unauthenticated_connection_ends_and_others_ar
 
 #[test]
 fn who_is_refused_hears_so_in_its_own_protocol_however_many_are_silent() {
-    let listen = Listen::On(vec!["127.0.0.1:0".parse().unwrap()]);
+    let listen = "127.0.0.1:0".parse().unwrap();
     let options = ServerOptions { listen, loops: 2, connections_max: 1, ..ServerOptions::default() };
     let (_dir, hosted) = hosted(Durability::Memory);
     let server = Server::start(hosted, &options).unwrap();

@@ -1,7 +1,7 @@
 //! TLS as a host speaks it: 1.3 only, with its own key. Clients may present a key; their capability determines what it permits.
 
 use crate::admission::Identity;
-use millrace_client::secure::tls::{ALPN, NO_NAME, binding, certified, failed, key_hash, provider};
+use millrace_client::secure::tls::{NO_NAME, binding, certified, failed, key_hash, provider};
 use millrace_node::secrets::HostKey;
 use millrace_wire::Result;
 use rustls::{
@@ -18,13 +18,17 @@ use rustls::{
 use std::{io, sync::Arc};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-use super::{certificate::Certificate, stream::Rewound};
+use super::{certificate::Certificate, protocol::Protocols, stream::Rewound};
 
 /// The first byte of a TLS connection: a record of a handshake.
 pub(super) const FIRST_BYTE: u8 = 0x16;
 
 /// The TLS configuration of a host with this key. Clients that have pinned the key get it, and others get the certificate, if there is one.
-pub(super) fn config(key: &HostKey, certificate: Option<Arc<Certificate>>) -> Result<Arc<ServerConfig>> {
+pub(super) fn config(
+    key: &HostKey,
+    certificate: Option<Arc<Certificate>>,
+    protocols: Protocols,
+) -> Result<Arc<ServerConfig>> {
     let provider = provider();
     let anybody = Anybody { algorithms: provider.signature_verification_algorithms };
     let (chain, key) = certified(&key.certificate, &key.key);
@@ -34,7 +38,7 @@ pub(super) fn config(key: &HostKey, certificate: Option<Arc<Certificate>>) -> Re
         .map_err(|error| failed(&error))?
         .with_client_cert_verifier(Arc::new(anybody))
         .with_cert_resolver(Arc::new(Shown { own, certificate }));
-    config.alpn_protocols = vec![ALPN.to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = protocols.0.iter().map(|protocol| protocol.alpn.to_vec()).collect();
     // Each connection shows its keys: nothing is resumed, and no data is taken before the handshake is over.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;

@@ -4,13 +4,14 @@ use super::{
     connection::Connection,
     requests::{Answer, LINKS_MAX},
 };
-use crate::server;
+use crate::turns;
 use millrace_node::{
     Access, AppendOptions, BATCH_RECORDS_MAX, Durability, Gated, SUBMISSION_PATIENCE, Submitted, links::Inbound,
 };
 use millrace_wire::{
     Code, Result,
-    protocol::{Append, AppendMany, Deliver, FRAME_MAX_BYTES, Frame, Link, split},
+    protocol::{Append, AppendMany, Deliver, FRAME_MAX_BYTES, Frame, Link, Table, split},
+    table::TableRequest,
 };
 use std::{
     collections::VecDeque,
@@ -122,7 +123,7 @@ impl Connection {
         // Writes through a mapping wait for the disk only when every write does.
         let others = access.served().facts().durability() == Durability::Memory;
         if self.commits.is_empty()
-            && let Some(_waiting) = server::may_wait(others)
+            && let Some(_waiting) = turns::may_wait(others)
         {
             let mut malformed = None;
             let held = access.now(|access| {
@@ -196,6 +197,13 @@ pub(super) fn append(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>
     let Append { log, data, durability, function, key, fence } = frame.message()?;
     let options = AppendOptions { durability, function, key, fence, ..options(frame) };
     Ok(access.append(log, data, options).map(|receipt| Answer::Appended(receipt, None)))
+}
+
+pub(super) fn table(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {
+    let Table { table, request, durability, fence } = frame.message()?;
+    let options = AppendOptions { durability, fence, ..options(frame) };
+    let request = TableRequest::decode(request)?;
+    Ok(access.ask_table(table, &request, options).map(|answer| Answer::OfTable(answer.encode())))
 }
 
 pub(super) fn append_many(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {

@@ -12,31 +12,41 @@ pub(crate) mod tests;
 mod topics;
 mod waits;
 
-use crate::{Hosted, admission::Identity, patience, server::Stream};
+use crate::{
+    patience,
+    server::{Protocol, Speaking, linger},
+};
 use connection::{Connection, Over};
+use millrace_client::secure::tls::ALPN;
 use millrace_wire::{
     Error, Result,
-    protocol::{Failure, Heading, encode},
+    protocol::{Failure, Heading, PREFACE, encode},
 };
-use std::{pin::pin, sync::Arc, time::Duration};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    sync::Notify,
-    task::yield_now,
-    time::timeout,
-};
+use std::{pin::pin, time::Duration};
+use tokio::{sync::Notify, task::yield_now, time::timeout};
 
 /// The host's name in the handshake.
 pub(crate) const SOFTWARE: &str = concat!("millrace ", env!("CARGO_PKG_VERSION"));
 /// Requests of one connection that may be unanswered.
 pub(crate) const REQUESTS_MAX: usize = 4096;
 
-/// How long, and how much of, what a refused client sends is read.
+/// How long what a refused client sends is read.
 const LINGER: Duration = Duration::from_secs(2);
-const LINGER_MAX_BYTES: usize = 32 << 20;
+
+/// Connections that begin with the preface, and all over the channel.
+pub(crate) const PROTOCOL: Protocol = Protocol {
+    alpn: ALPN,
+    listeners: &[],
+    plain: None,
+    claims: |first| *first == PREFACE,
+    serve: |speaking| Box::pin(serve(speaking)),
+    begins: |_| Box::pin(std::future::ready(())),
+    refusal,
+};
 
 /// Serves a connection whose preface has been read, until it ends.
-pub(crate) async fn serve(stream: Stream, identity: Identity, hosted: Arc<Hosted>, stopping: &Notify) -> Result<()> {
+async fn serve(Speaking { stream, identity, hosted, stopping, .. }: Speaking) -> Result<()> {
+    let stopping = &*stopping;
     serve_with(Box::new(Connection::new(stream, identity, hosted, patience::client())), stopping).await
 }
 
@@ -57,22 +67,8 @@ async fn serve_with(mut connection: Box<Connection>, stopping: &Notify) -> Resul
     ended
 }
 
-/// Reads what a refused client is still sending, for a while: closing at once would reset the connection, and it might
-/// not see why it was refused.
-pub(crate) async fn linger(mut stream: Stream) -> std::io::Result<()> {
-    stream.shutdown().await?;
-    let (mut unwanted, mut left) = (vec![0; 64 << 10], LINGER_MAX_BYTES);
-    while left > 0 {
-        match stream.read(&mut unwanted).await? {
-            0 => break,
-            bytes => left = left.saturating_sub(bytes),
-        }
-    }
-    Ok(())
-}
-
 /// The frame that refuses a connection.
-pub(crate) fn refusal(error: &Error) -> Vec<u8> {
+fn refusal(error: &Error) -> Vec<u8> {
     let mut out = Vec::new();
     encode(&mut out, Heading::default(), &failure(error));
     out

@@ -21,6 +21,7 @@ use millrace_wire::{
         Records, Redeem, Redeemed, RemoveLog, Repair, SLOTS, Seqno, SetLog, Show, Tail, Upload, VERSION, Welcome,
         encode,
     },
+    table::TableRequest,
 };
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,7 @@ pub(crate) enum Answer {
         next: u64,
     },
     Seqno(u64),
+    OfTable(Vec<u8>),
     Document(String),
     Capability(Token),
     Linked(Linked),
@@ -90,6 +92,7 @@ impl Answer {
             Answer::Record(record) => record.payload.len(),
             Answer::Records { records, .. } => records.iter().map(|record| record.payload.len() + 64).sum(),
             Answer::Document(json) => json.len(),
+            Answer::OfTable(bytes) => bytes.len(),
             Answer::InvokedRun(invoked) => invoked.run.result.as_ref().map_or(0, |result| result.bytes.len()),
             Answer::AppendedMany(receipts, _) => receipts.len() * 32,
             Answer::Returned(millrace_node::Answer { reply: Some(Ok(value)), .. }) => value.len(),
@@ -136,6 +139,7 @@ pub(super) fn answer(out: &mut Vec<u8>, heading: Heading, outcome: Result<Answer
             encode(out, heading, &Records { incarnation, records: records.iter().map(borrowed).collect(), next });
         }
         Ok(Answer::Seqno(seqno)) => encode(out, heading, &Seqno { seqno }),
+        Ok(Answer::OfTable(bytes)) => encode(out, heading, &protocol::OfTable { answer: &bytes }),
         Ok(Answer::Document(json)) => encode(out, heading, &Document { json: &json }),
         Ok(Answer::Capability(token)) => encode(out, heading, &Redeemed { capability: &token.to_bytes() }),
         Ok(Answer::Linked(linked)) => encode(out, heading, &linked),
@@ -154,8 +158,8 @@ pub(super) fn answer(out: &mut Vec<u8>, heading: Heading, outcome: Result<Answer
 }
 
 fn borrowed(record: &Record) -> protocol::Record<'_> {
-    let Record { seqno, id, hlc, cause, payload } = record;
-    protocol::Record { seqno: *seqno, id: *id, hlc: *hlc, cause: *cause, data: payload }
+    let Record { seqno, id, hlc, cause, payload, headers } = record;
+    protocol::Record { seqno: *seqno, id: *id, hlc: *hlc, cause: *cause, data: payload, headers: headers.bytes() }
 }
 
 /// Writes a run that was invoked.
@@ -213,6 +217,7 @@ impl Connection {
             Get::TYPE => self.get(&access, frame),
             Range::TYPE => self.range(&access, frame),
             Latest::TYPE => self.latest(&access, frame),
+            protocol::Table::TYPE => self.table(&access, frame, raw),
             Tail::TYPE => self.tail(&access, frame),
             Credit::TYPE => return self.credit(frame),
             Cancel::TYPE => self.cancel(frame),
@@ -435,6 +440,16 @@ impl Connection {
         }
         self.answer(frame.heading.request, access.latest(log, durability).map(Answer::Seqno));
         Ok(())
+    }
+
+    fn table(&mut self, access: &Access, frame: &Frame<'_>, raw: &[u8]) -> Result<()> {
+        let asked: protocol::Table<'_> = frame.message()?;
+        if !TableRequest::decode(asked.request)?.changes() && access.is_table_at_hand(asked.table) {
+            let held = commits::table(access, frame)?;
+            self.answer(frame.heading.request, held);
+            return Ok(());
+        }
+        self.commit(access, frame, raw, commits::table)
     }
 
     fn tail(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {

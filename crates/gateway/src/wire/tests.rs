@@ -2,11 +2,14 @@
 
 use super::{connection::Connection, requests::RECORDS_MAX, serve, serve_with};
 use crate::admission::Identity;
-use crate::{Hosted, server::Stream};
+use crate::{
+    Hosted,
+    server::{Speaking, Stream},
+};
 use millrace_node::{AppendOptions, CreateOptions, Durability, Namespace, Served};
 use millrace_wire::protocol::{
-    Append, Appended, Failure, Get, Heading, Hello, Message, Ping, Range, Records, Tail, VERSION, Welcome, encode,
-    split,
+    Append, Appended, Failure, Get, Heading, Hello, Message, PREFACE, Ping, Range, Records, Tail, VERSION, Welcome,
+    encode, split,
 };
 use std::{sync::Arc, time::Duration};
 use tokio::{
@@ -47,8 +50,9 @@ async fn connected(hosted: &Arc<Hosted>, bytes: &[u8]) -> UnixStream {
     ours.write_all(bytes).await.unwrap();
     let hosted = hosted.clone();
     tokio::spawn(async move {
-        let stopping = Notify::new();
-        serve(Stream::Unix(theirs), Identity::at_socket(0, 0), hosted, &stopping).await
+        let (stream, identity) = (Stream::Unix(theirs), Identity::at_socket(0, 0));
+        let (first, only, stopping) = (PREFACE, None, Arc::default());
+        serve(Speaking { first, stream, identity, only, hosted, stopping }).await
     });
     ours
 }

@@ -1,7 +1,7 @@
-//! Messages of other replicas: which of them are passed to Raft, and which end this replica's participation.
+//! Messages of other replicas: which of them are passed to Raft, and which end this replica's participation; and who led in which term.
 
 use super::Replica;
-use crate::{Command, Mark, snapshot::Said};
+use crate::{Command, Leaders, Mark, snapshot::Said};
 use millrace_wire::{Code, Error};
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 
@@ -35,6 +35,12 @@ impl Replica {
             return None;
         }
         let from = message.from;
+        // A later message may begin another term before this one's entries are taken.
+        self.note_leader();
+        if message.get_msg_type() == MessageType::MsgAppend {
+            self.heard.note(message.term, from, u64::MAX);
+            self.heard.note_all(&Self::named(&message));
+        }
         if message.get_msg_type() == MessageType::MsgSnapshot {
             self.offered(message);
         } else {
@@ -64,8 +70,11 @@ impl Replica {
         }
         match message.get_msg_type() {
             MessageType::MsgSnapshot => Mark::of_message(message.get_snapshot()).is_some_and(|mark| {
+                let committed = self.node.raft.raft_log.committed;
+                let of_committed = Self::named(message).term_at(committed).filter(|_| committed <= mark.index);
+                let entries = of_committed.map(|term| (committed, term)).into_iter().chain([(mark.index, mark.term)]);
                 mark.voters.iter().chain(&mark.learners).any(|id| *id == self.options.id)
-                    && self.agrees(message, &[(mark.index, mark.term)])
+                    && self.agrees(message, &entries.collect::<Vec<_>>())
             }),
             // A host that was removed may still know the leader.
             MessageType::MsgPropose => is_replica && !message.entries.is_empty() && self.knows(&message.entries),
@@ -95,24 +104,90 @@ impl Replica {
         }
     }
 
-    /// Whether a message is of a leader in a term that had another one. A host votes once in a term, so hosts that elected them have lost a
-    /// vote that they had given. Which entries of the term are committed is unknown then.
+    /// Whether a message is of a leader in a term that had another one, or is about entries of such a term. A host votes once in a term, so
+    /// hosts that elected them have lost a vote that they had given. Entries of the two look alike: which of them are committed is unknown.
     fn is_second_leader(&mut self, message: &Message) -> bool {
         let is_of_leader = matches!(
             message.get_msg_type(),
             MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot
         );
-        let (term, known) = (self.node.raft.term, self.leader_of_term());
-        if !is_of_leader || message.term != term || known == 0 || known == message.from {
+        if !is_of_leader {
             return false;
         }
+        let leads = std::iter::once((message.term, message.from));
+        let differs = |(term, leader): (u64, u64)| {
+            let known = self.leader_in(term);
+            (known != 0 && known != leader).then_some((term, known, leader))
+        };
+        let Some((term, known, leader)) = leads.chain(Self::named(message).iter()).find_map(differs) else {
+            return false;
+        };
         let detail = format!(
-            "hosts {known:016x} and {:016x} both lead in term {term}: a host that elected one of them has lost its vote, for instance \
-             because its directory was replaced by an older copy",
-            message.from
+            "hosts {known:016x} and {leader:016x} both lead in term {term}: a host that elected one of them has lost its vote, for instance \
+             because its directory was replaced by an older copy"
         );
         self.stopped.get_or_insert_with(|| Code::GroupDiverged.error(detail));
         true
+    }
+
+    /// The leaders that a message names. Hosts of earlier versions name none.
+    pub(super) fn named(message: &Message) -> Leaders {
+        let names = matches!(message.get_msg_type(), MessageType::MsgAppend | MessageType::MsgSnapshot);
+        Some(message).filter(|_| names).and_then(|message| Leaders::parse(&message.context)).unwrap_or_default()
+    }
+
+    /// The message with the leaders of the terms of its entries and of the entry before them, so that the receiver does not take entries of
+    /// another leader for these. A snapshot takes the place of entries of many terms.
+    pub(super) fn naming(&self, mut message: Message) -> Message {
+        let leaders = self.node.store().leaders();
+        message.context = match message.get_msg_type() {
+            MessageType::MsgSnapshot => leaders.bytes().into(),
+            MessageType::MsgAppend => {
+                let terms = message.entries.iter().map(|entry| entry.term).chain([message.log_term]);
+                let earlier = terms.filter(|term| *term != message.term);
+                leaders.only(earlier).bytes().into()
+            }
+            _ => return message,
+        };
+        message
+    }
+
+    /// The leaders of the terms of these entries, which are about to be written, unless they are written already.
+    pub(super) fn first_of_terms(&mut self, entries: &[Entry]) -> Option<Leaders> {
+        let written = self.node.store().leaders();
+        let mut led = Leaders::default();
+        for Entry { term, index, .. } in entries.iter().filter(|entry| written.of(entry.term) == 0) {
+            if self.heard.of(*term) != 0 {
+                led.note(*term, self.heard.of(*term), *index);
+            }
+        }
+        self.heard.clear();
+        (!led.is_empty()).then_some(led)
+    }
+
+    /// Remembers the leader. Whatever is sent in its term waits until this is on disk: see [`State::leader`].
+    pub(super) fn note_leader(&mut self) {
+        let raft = &self.node.raft;
+        if raft.leader_id != 0 {
+            self.led = (raft.term, raft.leader_id);
+            self.heard.note(raft.term, raft.leader_id, u64::MAX);
+        }
+    }
+
+    /// The leader of the current term, also if it is gone; 0 if none is known.
+    pub(super) fn leader_of_term(&self) -> u64 {
+        let raft = &self.node.raft;
+        match self.led {
+            (term, leader) if raft.leader_id == 0 && term == raft.term => leader,
+            _ => raft.leader_id,
+        }
+    }
+
+    /// The leader of a term; 0 if none is known.
+    fn leader_in(&self, term: u64) -> u64 {
+        let of_current = if term == self.node.raft.term { self.leader_of_term() } else { 0 };
+        let known = [of_current, self.heard.of(term), self.node.store().leaders().of(term)];
+        known.into_iter().find(|leader| *leader != 0).unwrap_or(0)
     }
 
     /// Whether a leader's entries, given by index and term, are those that are committed here. Each leader has all committed entries, so one

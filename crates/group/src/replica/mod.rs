@@ -20,7 +20,7 @@ pub use rest::Beat;
 pub use snapshots::Limits;
 
 use crate::{
-    Action, Command, Durability, Form, Machine, Member, Origin, Place, Proposal, Stamp, State, Topics, Write,
+    Action, Command, Durability, Form, Leaders, Machine, Member, Origin, Place, Proposal, Stamp, State, Topics, Write,
     index::{Index, Slot, entry_of},
     snapshot::{Said, Stored, decode},
 };
@@ -187,6 +187,8 @@ pub struct Replica {
     /// The newest term whose leader is known here, and that leader. Unlike Raft, it remembers the leader after an election that failed, and
     /// after a start.
     led: (u64, u64),
+    /// The leaders of terms of which entries may come with the next turn.
+    heard: Leaders,
     /// Ticks that have passed, and their number when this leader last transferred leadership to the preferred site.
     age: u32,
     handed_over: u32,
@@ -258,6 +260,7 @@ impl Replica {
             pending_bytes: 0,
             leader: 0,
             led: (state.term, state.leader),
+            heard: Leaders::default(),
             age: 0,
             handed_over: 0,
             binding: 0,
@@ -314,6 +317,12 @@ impl Replica {
     pub fn replicas(&self) -> (Vec<u64>, Vec<u64>) {
         let state = self.node.raft.prs().conf().to_conf_state();
         (state.voters, state.learners)
+    }
+
+    /// Whether a host is a replica of the group, with a vote or without.
+    pub fn has(&self, host: u64) -> bool {
+        let (voters, learners) = self.replicas();
+        voters.contains(&host) || learners.contains(&host)
     }
 
     /// The last entry that a replica has acknowledged to this leader; `None` if this replica is not the leader.
@@ -518,6 +527,7 @@ impl Replica {
             turn.early =
                 early.filter_map(|entry| Command::decode(&entry.data).ok()).map(|early| early.origin).collect();
         }
+        let led = self.first_of_terms(&entries);
         let committed = ready.take_committed_entries();
         let (state, before) = (self.state(), self.node.store().state());
         // A replica that forgot that the others have become voters would decide alone.
@@ -530,7 +540,8 @@ impl Replica {
         }
         // The leader also knows how far entries are committed, so this alone needs no flush.
         turn.state = Some(state).filter(|state| binds || (!entries.is_empty() && *state != before));
-        let messages = ready.take_messages().into_iter().map(envelope);
+        let messages = ready.take_messages().into_iter().map(|message| envelope(self.naming(message)));
+        let messages: Vec<Envelope> = messages.collect();
         let when = if self.binding > self.safe { &mut turn.after_disk } else { &mut turn.before_disk };
         when.extend(messages);
         turn.after_disk.extend(ready.take_persisted_messages().into_iter().map(envelope));
@@ -554,6 +565,7 @@ impl Replica {
             }
             !answered
         });
+        turn.writes.extend(led.map(Write::Led));
         turn.writes.extend(entries.into_iter().map(proposal).map(Write::Entry));
         turn.ready = Some(ready);
         Some(turn)
@@ -680,23 +692,6 @@ impl Replica {
     fn state(&self) -> State {
         let raft = &self.node.raft;
         State { term: raft.term, vote: raft.vote, commit: raft.raft_log.committed, leader: self.leader_of_term() }
-    }
-
-    /// Remembers the leader. Whatever is sent in its term waits until this is on disk: see [`State::leader`].
-    fn note_leader(&mut self) {
-        let raft = &self.node.raft;
-        if raft.leader_id != 0 {
-            self.led = (raft.term, raft.leader_id);
-        }
-    }
-
-    /// The leader of the current term, also if it is gone; 0 if none is known.
-    fn leader_of_term(&self) -> u64 {
-        let raft = &self.node.raft;
-        match self.led {
-            (term, leader) if raft.leader_id == 0 && term == raft.term => leader,
-            _ => raft.leader_id,
-        }
     }
 
     /// Whether entries were committed since the state was written last. The next entries are written with a newer state; without any, it is

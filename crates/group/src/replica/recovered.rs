@@ -1,7 +1,7 @@
 //! What a replica finds of its log after a start.
 
 use crate::{
-    Mark, Payloads, Place, Proposal, State, Write,
+    Leaders, Mark, Payloads, Place, Proposal, State, Write,
     index::{Index, Slot},
 };
 use millrace_wire::{Code, Result};
@@ -33,6 +33,7 @@ impl Recovered {
                 }
                 return Ok(());
             }
+            Write::Led(leaders) => self.index.note_leaders(&leaders),
             Write::Begin => self.begun = Some(Default::default()),
             Write::Part(part) => {
                 if let Some((state, _)) = &mut self.begun {
@@ -60,6 +61,12 @@ impl Recovered {
 
     /// Adds a written state, in the same way.
     pub fn state(&mut self, state: State) {
+        if state.term == self.index.last_term() {
+            // Versions that wrote no leaders of terms.
+            let mut leaders = Leaders::default();
+            leaders.note(state.term, state.leader, self.index.last());
+            self.index.note_leaders(&leaders);
+        }
         self.index.set_state(state);
     }
 

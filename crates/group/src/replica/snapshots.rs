@@ -386,6 +386,9 @@ impl Replica {
             turn.applied = true;
             self.settle(turn);
             turn.writes.push(Write::End(intake.mark.clone()));
+            // Those of the log that it replaces were compared with these.
+            let leaders = Self::named(&there.offer);
+            turn.writes.extend((!leaders.is_empty()).then_some(Write::Led(leaders)));
             self.snapshots.received += 1;
             self.snapshots.ending = Some(intake);
         }
@@ -435,6 +438,8 @@ impl Replica {
                         }
                     } else {
                         turn.writes.push(Write::End(intake.mark.clone()));
+                        let leaders = self.node.store().leaders().clone();
+                        turn.writes.extend((!leaders.is_empty()).then_some(Write::Led(leaders)));
                         turn.state = Some(self.state());
                         self.snapshots.ending = Some(intake);
                         return;
@@ -449,6 +454,10 @@ impl Replica {
     /// Takes note of where something of a snapshot was written.
     pub(super) fn wrote_snapshot(&mut self, write: Write, place: Place) {
         self.node.mut_store().count(write.bytes());
+        if let Write::Led(leaders) = &write {
+            self.node.mut_store().note_leaders(leaders);
+            return;
+        }
         let intake = self.snapshots.ending.as_mut().or(self.snapshots.intake.as_mut());
         let Some(intake) = intake else { return };
         match write {
@@ -466,7 +475,7 @@ impl Replica {
                 self.snapshots.look_at_bytes = 0;
                 index.trimmed();
             }
-            Write::Part(_) | Write::Entry(_) => {}
+            Write::Part(_) | Write::Entry(_) | Write::Led(_) => {}
         }
     }
 }

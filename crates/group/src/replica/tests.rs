@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    Durability, Mark, Payloads, Without,
+    Durability, Leaders, Mark, Payloads, Without,
     snapshot::{Chunk, Fetch, Reached},
 };
 
@@ -414,8 +414,10 @@ fn a_replica_that_was_restarted_stops_if_a_second_host_leads_in_the_term() {
     replica.step(&append(0, 0, &[(1, 1), (2, 1)], 1));
     let turn = replica.take().expect("it has entries");
     // The power fails when only a part of the entries is on disk.
-    let (writes, state) = (&turn.writes[..1], turn.state.expect("it names the leader"));
-    assert_eq!((turn.writes.len(), state.leader), (2, 2));
+    let entries = turn.writes.iter().filter(|write| matches!(write, Write::Entry(_)));
+    let (writes, state) = (entries.cloned().collect::<Vec<_>>(), turn.state.expect("it names the leader"));
+    assert_eq!((writes.len(), state.leader), (2, 2));
+    let writes = &writes[..1];
     let of = |host: u64, bytes: &[u8]| {
         let Some(Said::Raft(mut message)) = Said::parse(bytes) else { unreachable!("it is one of Raft") };
         message.from = host;
@@ -436,6 +438,100 @@ fn a_replica_that_was_restarted_stops_if_a_second_host_leads_in_the_term() {
             (None, if *bytes == offer(9, 1, &[1, 2, 3]) { 0 } else { 2 })
         );
     }
+}
+
+/// A message as host 3 sends it, which leads in term 5 and names these leaders of earlier terms.
+fn of_a_later_leader(bytes: &[u8], named: &[(u64, u64)]) -> Vec<u8> {
+    let Some(Said::Raft(mut message)) = Said::parse(bytes) else { unreachable!("it is one of Raft") };
+    (message.from, message.term) = (3, 5);
+    let mut leaders = Leaders::default();
+    named.iter().for_each(|(term, leader)| leaders.note(*term, *leader, *term));
+    message.context = leaders.bytes().into();
+    said(&Said::Raft(message))
+}
+
+#[test]
+fn a_replica_stops_if_a_later_leader_has_entries_that_another_leader_of_their_term_made() {
+    let turn_of = |message: &[u8]| {
+        let mut replica = started(&[], State::default());
+        replica.step(message);
+        let turn = replica.take().expect("it has entries");
+        (turn.writes.clone(), turn.state.expect("it has a term"))
+    };
+    // Host 2 led in term 1, as its own message shows, or one of the leader of term 3.
+    let own = turn_of(&append(0, 0, &[(1, 1), (2, 1)], 0));
+    let later = |bytes: &[u8], named: &[(u64, u64)]| of_a_later_leader(bytes, named);
+    let told = turn_of(&later(&append(0, 0, &[(1, 1), (2, 1)], 0), &[(1, 2)]));
+    for (writes, state) in [own, told] {
+        let stops = |bytes: &[u8], leader: u64| {
+            let mut replica = started(&writes, State { term: 5, leader: 0, ..state });
+            replica.step(&later(bytes, &[(1, leader)]));
+            turns(&mut replica);
+            replica.stopped().map(|stopped| (stopped.code(), stopped.detail().contains("both lead in term 1")))
+        };
+        for bytes in [append(2, 1, &[(3, 5)], 0), append(0, 0, &[(1, 1), (2, 1)], 2), offer(2, 1, &[1, 2, 3])] {
+            assert_eq!(stops(&bytes, 3), Some((Code::GroupDiverged, true)));
+            assert_eq!(stops(&bytes, 2), None);
+            // An earlier version names no leaders.
+            assert_eq!(stops(&bytes, 0), None);
+        }
+    }
+}
+
+#[test]
+fn a_replica_stops_if_a_snapshot_has_another_entry_in_the_place_of_a_committed_one() {
+    // Entry 2 is of term 1 here, and entries from 2 on are of term 2 there.
+    for (named, stops) in [([(1, 2), (2, 3)], true), ([(1, 2), (3, 3)], false)] {
+        let mut replica = follower();
+        replica.step(&of_a_later_leader(&offer(9, 3, &[1, 2, 3]), &named));
+        assert_eq!(replica.stopped().map(Error::code), stops.then_some(Code::GroupDiverged));
+    }
+}
+
+#[test]
+fn a_leader_names_the_leaders_of_earlier_terms_also_behind_a_snapshot() {
+    let topics = crate::snapshot::encode(&Topics::default(), &Without).unwrap();
+    let mut replica = started(&[], State::default());
+    let mut written = Vec::new();
+    let keep = |replica: &mut Replica, written: &mut Vec<Write>| {
+        let mut sent = Vec::new();
+        while let Some(mut turn) = replica.take() {
+            written.extend(turn.writes.iter().cloned());
+            sent.append(&mut turn.before_disk);
+            let held = replica.wrote(turn, vec![Place(1); 64]);
+            sent.extend(replica.flushed(held).messages);
+        }
+        sent
+    };
+    for bytes in [
+        of_a_later_leader(&offer(9, 3, &[1, 2, 3]), &[(1, 2), (3, 2)]),
+        said(&Said::Chunk(Chunk { from: 3, term: 3, ..chunk(9, &topics) })),
+        of_a_later_leader(&append(9, 3, &[(10, 4)], 9), &[(3, 2), (4, 1)]),
+    ] {
+        replica.step(&bytes);
+        keep(&mut replica, &mut written);
+    }
+    assert_eq!((replica.progress().2, replica.stopped()), (10, None));
+    // A start finds them in what was written.
+    let mut replica = started(&written, State { term: 5, commit: 9, ..State::default() });
+    let mut sent = Vec::new();
+    while replica.role() != Role::Leader {
+        replica.tick();
+        keep(&mut replica, &mut written);
+        for (kind, ahead) in [(MessageType::MsgRequestPreVoteResponse, 1), (MessageType::MsgRequestVoteResponse, 0)] {
+            let term = replica.term() + ahead;
+            replica.step(&message(kind, |message| message.term = term));
+            sent.extend(keep(&mut replica, &mut written));
+        }
+    }
+    let named = |envelope: &Envelope| match Said::parse(&envelope.bytes) {
+        Some(Said::Raft(message)) if message.get_msg_type() == MessageType::MsgAppend => Some(Replica::named(&message)),
+        _ => None,
+    };
+    let named: Vec<_> = sent.iter().filter_map(named).collect();
+    assert!(!named.is_empty() && named.iter().all(|named| named.iter().eq([(4, 1)])), "{named:?}");
+    let leaders = replica.node.store().leaders();
+    assert_eq!([1, 3, 4].map(|term| leaders.of(term)), [2, 2, 1]);
 }
 
 #[test]

@@ -350,7 +350,7 @@ impl Found {
             let oldest = if self.from_the_start { 1 } else { uses.oldest };
             let history = (uses.newest - oldest).saturating_add(1).min(crate::HISTORY_MAX);
             rebuilt.unnamed.push(name.clone());
-            manifest.logs.push(LogRow { id: *id, name, history, latest: 0, trimmed: 0 });
+            manifest.logs.push(LogRow { id: *id, name, history, latest: 0, trimmed: 0, table: None });
             manifest.next_id = manifest.next_id.max(id.saturating_add(1));
         }
         for id in &functions {

@@ -3,11 +3,12 @@
 
 use super::{
     Kind, Position, ReplaySeed,
+    keyed::KeyedRead,
     map::{self, Fields, Map, int, push, push_varint, varint},
 };
-use millrace_wire::{EventId, Hlc};
+use millrace_wire::{EventId, Headers, Hlc};
 
-mod key {
+pub(super) mod key {
     use super::map::IGNORABLE;
 
     pub const OPEN_DISCARDED: u8 = 1;
@@ -25,6 +26,7 @@ mod key {
     pub const FIRED_STREAMED: u8 = 7;
 
     pub const READ_ROWS: u8 = 1;
+    pub const READ_KEYED: u8 = 2;
 
     pub const DONE_OUTCOME: u8 = 1;
     pub const DONE_EFFECTS: u8 = 2;
@@ -42,8 +44,17 @@ mod key {
     pub const EXTENSION_CLOCK: u8 = 5;
     pub const EXTENSION_VOID: u8 = 6;
     pub const EXTENSION_PLACE: u8 = 7;
+    pub const EXTENSION_KEY: u8 = 8;
+    pub const EXTENSION_OPERATION: u8 = 9;
+    pub const EXTENSION_EXPIRY: u8 = 10;
+    pub const EXTENSION_PREVIOUS: u8 = 11;
+    pub const EXTENSION_AMOUNT: u8 = 12;
+    /// Readers that do not know it take the copy for what it was.
+    pub const EXTENSION_SUPERSEDED: u8 = IGNORABLE | 8;
     pub const EXTENSION_DEVICE_ID: u8 = 13;
     pub const EXTENSION_DEVICE_CLOCK: u8 = 14;
+    /// Readers that do not know headers give the record without them.
+    pub const EXTENSION_HEADERS: u8 = IGNORABLE | 15;
 
     pub const GENERATION_REPAIR: u8 = 1;
     pub const GENERATION_ROWS: u8 = 2;
@@ -54,7 +65,7 @@ pub(crate) fn known_keys(kind: Kind) -> Option<&'static [u8]> {
     match kind {
         Kind::Open | Kind::Trigger => Some(&[1, 2]),
         Kind::Fired => Some(&[1, 2, 3, 4, 5, 6, 7]),
-        Kind::Read => Some(&[1]),
+        Kind::Read => Some(&[1, 2]),
         Kind::Generation => Some(&[1, 2]),
         Kind::Done => Some(&[1, 2, 3, 4, 5, 6]),
         _ => None,
@@ -62,7 +73,7 @@ pub(crate) fn known_keys(kind: Kind) -> Option<&'static [u8]> {
 }
 
 /// The keys that this version knows in an extension.
-pub(crate) const EXTENSION_KEYS: &[u8] = &[1, 2, 3, 4, 5, 6, 7, 13, 14];
+pub(crate) const EXTENSION_KEYS: &[u8] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
 /// The fields that a copy adds.
 const COPY_KEYS: [u8; 2] = [key::EXTENSION_ID, key::EXTENSION_POSITION];
 /// Bytes of the longest extension that this version writes by itself: its length, an id, a position; the repair, the origin's id, its
@@ -332,6 +343,7 @@ pub struct Reads {
     rows: Vec<u8>,
     /// Rows that can become longer, the oldest first.
     open: Vec<(u32, u64, u64, What)>,
+    keyed: Vec<u8>,
 }
 
 /// Rows that reads can continue, at most: a run that reads several logs side by side has one for each.
@@ -365,14 +377,19 @@ impl Reads {
         push_row(&mut self.rows, ReadRow { log: ReadFrom::Name(name), from: seqno, count: 1, what });
     }
 
+    /// Notes a read of a table.
+    pub fn keyed(&mut self, read: &KeyedRead<'_>) {
+        read.push(&mut self.keyed);
+    }
+
     /// How many bytes the rows take so far, at most.
     pub fn bytes(&self) -> usize {
-        self.rows.len() + self.open.len() * ROW_MAX_BYTES
+        self.rows.len() + self.open.len() * ROW_MAX_BYTES + self.keyed.len()
     }
 
     /// Whether nothing was read.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.open.is_empty()
+        self.rows.is_empty() && self.open.is_empty() && self.keyed.is_empty()
     }
 
     /// Ends the oldest rows.
@@ -386,6 +403,9 @@ impl Reads {
         self.close(OPEN_ROWS_MAX);
         let mut payload = Vec::with_capacity(self.rows.len() + 4);
         push(&mut payload, key::READ_ROWS, &self.rows);
+        if !self.keyed.is_empty() {
+            push(&mut payload, key::READ_KEYED, &self.keyed);
+        }
         payload
     }
 
@@ -465,8 +485,22 @@ pub(crate) fn original(extension: Map<'_>) -> Option<(EventId, u64)> {
     Some((EventId::from_bits(u128::from_le_bytes(id)), extension.int(key::EXTENSION_POSITION)?))
 }
 
-/// The extension of a copy of an entry, with what the original's says besides.
-pub(crate) fn carried_extension(id: EventId, position: u64, of_original: &[u8]) -> Vec<u8> {
+/// The headers of a record.
+#[inline]
+pub(crate) fn headers(extension: Map<'_>) -> Headers {
+    extension.get(key::EXTENSION_HEADERS).and_then(Headers::read).unwrap_or_default()
+}
+
+/// The extension of an APPEND with these headers.
+pub(crate) fn headers_extension(headers: &Headers) -> Vec<u8> {
+    let mut map = Vec::with_capacity(headers.bytes().len() + 8);
+    push(&mut map, key::EXTENSION_HEADERS, headers.bytes());
+    with_length(&map)
+}
+
+/// The extension of a copy of an entry, with what the original's says besides; `superseded` if it is a record of a table that is not the value
+/// of its key any more.
+pub(crate) fn carried_extension(id: EventId, position: u64, of_original: &[u8], superseded: bool) -> Vec<u8> {
     let mut bytes = vec![0; 2];
     let (mut extension, position) =
         (Vec::with_capacity(CARRIED_MAX_BYTES), Fields::default().int(key::EXTENSION_POSITION, position));
@@ -474,6 +508,9 @@ pub(crate) fn carried_extension(id: EventId, position: u64, of_original: &[u8]) 
     extension.extend_from_slice(position.bytes());
     let more = Map::parse(of_original).unwrap_or_default().fields();
     more.filter(|(key, _)| !COPY_KEYS.contains(key)).for_each(|(key, value)| push(&mut extension, key, value));
+    if superseded && Map::parse(of_original).unwrap_or_default().get(key::EXTENSION_SUPERSEDED).is_none() {
+        push(&mut extension, key::EXTENSION_SUPERSEDED, &[]);
+    }
     bytes.copy_from_slice(&(extension.len() as u16).to_le_bytes()); // It was one of at most that length, and grew by few bytes.
     bytes.extend_from_slice(&extension);
     bytes
@@ -521,8 +558,8 @@ pub(crate) fn repair_extension(repair: u64) -> Vec<u8> {
     with_length(Fields::default().int(key::EXTENSION_REPAIR, repair).bytes())
 }
 
-fn with_length(map: &[u8]) -> Vec<u8> {
-    let mut bytes = (map.len() as u16).to_le_bytes().to_vec(); // at most some 40 bytes
+pub(super) fn with_length(map: &[u8]) -> Vec<u8> {
+    let mut bytes = (map.len() as u16).to_le_bytes().to_vec(); // at most a key and some 60 bytes
     bytes.extend_from_slice(map);
     bytes
 }
@@ -749,7 +786,7 @@ mod tests {
             let mut own = Vec::new();
             push(&mut own, key, &value);
             let id = EventId::from_bits(id);
-            let bytes = [carried_extension(id, position, &own), b"payload".to_vec()].concat();
+            let bytes = [carried_extension(id, position, &own, false), b"payload".to_vec()].concat();
             let (extension, payload) = split_extension(&bytes).unwrap();
             prop_assert_eq!(original(extension), Some((id, position)));
             prop_assert_eq!((own_extension(extension), payload), (own, &b"payload"[..]));

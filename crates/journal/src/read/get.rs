@@ -6,16 +6,18 @@ use crate::{
     entry::{
         ALIGN_BYTES, Entry, HEADER_BYTES, Header, Kind, Position,
         map::Map,
-        payload::{Replaced, device_clock, open_without_seed, original, own_extension, replaced, split_extension},
+        payload::{
+            Replaced, device_clock, headers, open_without_seed, original, own_extension, replaced, split_extension,
+        },
     },
     journal::{Inner, Journal},
     store::slot::{Foreign, WRONG},
 };
-use millrace_wire::{Code, Error, EventId, Hlc, NamespaceId, Result};
+use millrace_wire::{Code, Error, EventId, Headers, Hlc, NamespaceId, Result};
 use std::sync::atomic::{Ordering, fence};
 
 /// The attributes of a record, without its bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordMeta {
     /// Its event id.
     pub id: EventId,
@@ -29,6 +31,8 @@ pub struct RecordMeta {
     pub safe: Position,
     /// The record that it replaces, if a repair wrote it.
     pub replaced: Option<Replaced>,
+    /// What its client said beside its bytes.
+    pub headers: Headers,
 }
 
 impl Inner {
@@ -39,6 +43,31 @@ impl Inner {
             Err(error) if self.look_again(log, seqno, error.code())? => self.get_once(log, seqno, snapshot, payload),
             found => found,
         }
+    }
+
+    /// When a record was appended; see [`Journal::clock_of`].
+    pub(crate) fn clock_of(&self, log: &Log, seqno: u64) -> Result<Hlc> {
+        match self.clock_of_header(log, seqno) {
+            Some(clock) => Ok(clock),
+            None => self.get(log, seqno, Position(u64::MAX), &mut Vec::new()).map(|meta| meta.hlc),
+        }
+    }
+
+    /// The clock in the header of a record; none unless all is as it mostly is.
+    fn clock_of_header(&self, log: &Log, seqno: u64) -> Option<Hlc> {
+        if !(log.earliest().max(1)..=log.latest()).contains(&seqno) {
+            return None;
+        }
+        let slot = log.index().unpack(seqno, log.index().word(seqno)).ok()??;
+        if slot.by_reference || !self.stands_at(log, seqno, slot.position).ok()? {
+            return None;
+        }
+        let header = self.segments.header(slot.position).ok()?;
+        let is_plain = is_record(&header, log, seqno) && !header.is_extended() && slot.admits(u64::from(header.length));
+        let is_intact = header.is_plausible(self.segments.room(slot.position))
+            && !self.segments.is_unreadable(slot.position, HEADER_BYTES)
+            && self.check_kept(slot.position).is_ok();
+        (is_plain && is_intact).then(|| Hlc::from_bits(header.hlc))
     }
 
     /// Whether a failed read of a record has to be repeated: the record was being committed and now is, a commit was interrupted, or the
@@ -131,7 +160,7 @@ impl Inner {
         let bytes = self.segments.payload(position, &header)?;
         let owner = self.owner_of(header.epoch);
         let extension = if header.is_extended() { split(bytes).0 } else { Map::default() };
-        let (replaced, device_clock) = (replaced(extension), device_clock(extension));
+        let (replaced, device_clock, headers) = (replaced(extension), device_clock(extension), headers(extension));
         let (id, original, bytes) = split_carried(&header, header.id(owner), position, bytes);
         payload.extend_from_slice(bytes);
         // A page that could be read for the checksum may have been unreadable for the copy.
@@ -149,7 +178,7 @@ impl Inner {
             // It is visible from the GENERATION on that refers to it, which comes after it.
             Some(replaced) => (replaced.clock, Position(self.tail())),
         };
-        Ok(RecordMeta { id, hlc, cause: header.cause(owner), position, safe, replaced })
+        Ok(RecordMeta { id, hlc, cause: header.cause(owner), position, safe, replaced, headers })
     }
 
     /// The entry with which a repair replaced the first version in a slot, if any.

@@ -16,7 +16,7 @@ use crate::{
     checksum::crc32c,
     entry::{ReplaySeed, Salt},
 };
-use millrace_wire::{Code, Durability, Error, LogName, Name, NamespaceId, Result};
+use millrace_wire::{Code, Durability, Error, LogName, Name, NamespaceId, Result, table::TableOptions};
 use serde::{Deserialize, Serialize};
 
 /// The format this version reads and writes.
@@ -98,6 +98,9 @@ pub struct LogRow {
     /// Records before this seqno were trimmed; left out if none was.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub trimmed: u64,
+    /// Its attributes as a table; left out if it is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<TableOptions>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -310,7 +313,14 @@ mod tests {
             first_segment: 0,
             defined: 64,
             next_id: 3,
-            logs: vec![LogRow { id: 1, name: "raw/a".parse().unwrap(), history: 10, latest: 4, trimmed: 2 }],
+            logs: vec![LogRow {
+                id: 1,
+                name: "raw/a".parse().unwrap(),
+                history: 10,
+                latest: 4,
+                trimmed: 2,
+                table: None,
+            }],
             functions: vec![FunctionRow {
                 id: 2,
                 name: "f".parse().unwrap(),

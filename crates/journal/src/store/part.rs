@@ -72,6 +72,7 @@ pub(crate) fn log_row(log: &Log) -> LogRow {
         history: defined_history(log.history()),
         latest: log.latest(),
         trimmed: log.index().floor(),
+        table: log.table().copied(),
     }
 }
 

@@ -22,7 +22,7 @@ use super::{
     standing::{followed, is_ahead},
 };
 use crate::{
-    catalog::{Catalog, Definition, Function, Log, Pin, Subject, check_history, defined_history},
+    catalog::{Catalog, Definition, Function, Log, Pin, Subject},
     entry::{
         Entry, FLAG_CARRIED, FLAG_CLAIMED, FLAG_COMPACT, FLAG_EXTENDED, FLAG_LAST, FLAG_SHADOW, HEADER_BYTES, Header,
         Kind, Position,
@@ -40,7 +40,7 @@ use crate::{
         segments::{SegmentHeader, io_error},
     },
 };
-use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result, history};
+use millrace_wire::{Code, Error, EventId, Hlc, Name, Result};
 use std::{
     cell::Cell,
     sync::{
@@ -194,7 +194,7 @@ pub struct Transaction<'j> {
     first_sequence: u64,
     pub(super) hlc: Hlc,
     wall_us: u64,
-    catalog: Option<Arc<Catalog>>,
+    pub(super) catalog: Option<Arc<Catalog>>,
     last_define: u64,
     defines: bool,
     /// Whether it holds anything but records.
@@ -202,7 +202,7 @@ pub struct Transaction<'j> {
     upkeep: Upkeep,
     committed: bool,
     /// Logs that it makes.
-    created: Vec<Log>,
+    pub(super) created: Vec<Log>,
     /// Logs and functions that go with it.
     removed: Vec<Subject>,
     /// Bytes from `start` on that were written through the file.
@@ -298,6 +298,11 @@ impl<'j> Transaction<'j> {
             let own = self.own_log(log)?;
             return self.append_flagged(&own, payload, cause, ordinal, flags);
         }
+        if log.table().is_some() {
+            return Err(
+                Code::LogIsTable.error(format!("a record without a key for log '{}', which is a table", log.name()))
+            );
+        }
         let seqno = self.next_of(log, payload.len())?;
         let id = self.stage(
             Header { kind: Kind::Append as u8, flags, subject: log.id(), seqno, ordinal, ..Header::default() },
@@ -323,73 +328,9 @@ impl<'j> Transaction<'j> {
 
     /// The handle of this journal for a log that another one of the same namespace handed out.
     #[cold]
-    fn own_log(&mut self, log: &Log) -> Result<Log> {
+    pub(super) fn own_log(&mut self, log: &Log) -> Result<Log> {
         let own = self.catalog().log_by_id(log.id()).filter(|own| own.name() == log.name()).cloned();
         own.ok_or_else(|| Code::LogNotFound.error(format!("log '{}' does not belong to this namespace", log.name())))
-    }
-
-    /// Stages that the records of a log before `before` are no longer readable; nothing if they are not already. At most
-    /// all records go, those staged in this batch included.
-    pub fn trim(&mut self, log: &Log, before: u64) -> Result<()> {
-        log.check_exists()?;
-        if !log.is_of(&self.inner.control) {
-            let own = self.own_log(log)?;
-            return self.trim(&own, before);
-        }
-        if log.trim_to(self.number, before)? {
-            let header = Header { kind: Kind::Trim as u8, subject: log.id(), seqno: before, ..Header::default() };
-            self.stage(header, EventId::NONE, &[])?;
-        }
-        Ok(())
-    }
-
-    /// Stages a new log, or finds the one of that name if it has the same attributes. With a history of [`HISTORY_ALL`] it keeps
-    /// its records until they are trimmed.
-    pub fn create_log(&mut self, name: &LogName, history: u64) -> Result<Log> {
-        check_history(name, history)?;
-        if let Some(log) = self.catalog().log(name) {
-            if log.history() == history {
-                return Ok(log.clone());
-            }
-            let (existing, asked) = (history::show(log.history()), history::show(history));
-            return Err(Code::LogExists
-                .error(format!("log '{name}' exists with history = {existing}; the request has history = {asked}")));
-        }
-        let id = self.catalog().next_id();
-        let index = self.create_index(id, Role::Log { history })?;
-        let log = Log::new(id, name.clone(), index, self.inner.control.clone());
-        self.created.push(log.clone());
-        self.define(id, &Definition::Log { id, name: name.clone(), history: defined_history(history) })?;
-        Arc::make_mut(self.catalog.as_mut().expect("just read")).insert_log(log.clone());
-        Ok(log)
-    }
-
-    /// Stages another history of a log; whether it had a different one. A shorter one takes effect at once: the records beyond it
-    /// are no longer readable. A longer one keeps what is there now and what comes; what had left the history stays gone.
-    pub fn set_history(&mut self, log: &Log, history: u64) -> Result<bool> {
-        check_history(log.name(), history)?;
-        log.check_exists()?;
-        if !log.is_of(&self.inner.control) {
-            let own = self.own_log(log)?;
-            return self.set_history(&own, history);
-        }
-        if log.history() == history {
-            return Ok(false);
-        }
-        // Bytes of records that have left a shorter history are still in the journal: without a TRIM they would come back.
-        let earliest = log.earliest();
-        if earliest > 1 && log.history() < history {
-            self.trim(log, earliest)?;
-        }
-        self.define_only(log.id(), &Definition::LogHistory { id: log.id(), history: defined_history(history) })?;
-        Ok(true)
-    }
-
-    /// Stages the removal of a log and its records. Whether it is in use is for the caller to know.
-    pub fn remove_log(&mut self, name: &LogName) -> Result<()> {
-        let log = self.catalog().log(name).cloned();
-        let log = log.ok_or_else(|| Code::LogNotFound.error(format!("no log '{name}'")))?;
-        self.define(log.id(), &Definition::RemoveLog { id: log.id() })
     }
 
     /// Stages a new function, or new attributes for the one of that name.
@@ -430,8 +371,13 @@ impl<'j> Transaction<'j> {
 
     /// Stages the copy of an entry whose segment is to go.
     pub(crate) fn carry(&mut self, entry: &Entry) -> Result<EventId> {
+        self.carry_as(entry, false)
+    }
+
+    /// The same; `superseded` if it is a record of a table that is not the value of its key any more.
+    pub(crate) fn carry_as(&mut self, entry: &Entry, superseded: bool) -> Result<EventId> {
         self.inner.make_place(entry.kind, entry.subject, entry.seqno)?;
-        let extension = carried_extension(entry.id, entry.written.0, &entry.extension);
+        let extension = carried_extension(entry.id, entry.written.0, &entry.extension, superseded);
         let (kind, flags) =
             (entry.kind as u8, entry.flags & !(FLAG_LAST | FLAG_COMPACT | FLAG_SHADOW) | FLAG_CARRIED | FLAG_EXTENDED);
         let (subject, seqno, ordinal) = (entry.subject, entry.seqno, entry.ordinal);
@@ -469,7 +415,7 @@ impl<'j> Transaction<'j> {
     }
 
     /// Stages a definition of what has no index.
-    fn define_only(&mut self, id: u32, definition: &Definition) -> Result<()> {
+    pub(super) fn define_only(&mut self, id: u32, definition: &Definition) -> Result<()> {
         self.define(id, definition)?;
         let inner = self.inner;
         let catalog = Arc::make_mut(self.catalog.get_or_insert_with(|| inner.cached_catalog()));
@@ -481,11 +427,11 @@ impl<'j> Transaction<'j> {
         function.ok_or_else(|| Code::FunctionNotFound.error(format!("no function with id {id}")))
     }
 
-    fn create_index(&self, id: u32, role: Role) -> Result<Index> {
+    pub(super) fn create_index(&self, id: u32, role: Role) -> Result<Index> {
         Index::create(self.inner.arena.clone(), id, role).map_err(|error| io_error(arena::NAME, &error))
     }
 
-    fn define(&mut self, id: u32, definition: &Definition) -> Result<()> {
+    pub(super) fn define(&mut self, id: u32, definition: &Definition) -> Result<()> {
         self.defines = true;
         self.upkeep = self.upkeep.max(Upkeep::of_definition(definition));
         let header = Header { kind: Kind::Define as u8, subject: id, ..Header::default() };

@@ -13,8 +13,8 @@
 
 use super::{prepare::spare_name, standing::is_ahead};
 use crate::{
-    catalog::Catalog,
-    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Position, payload::CARRIED_MAX_BYTES},
+    catalog::{Catalog, Log},
+    entry::{ALIGN_BYTES, Entry, HEADER_BYTES, Header, Kind, Position, payload::CARRIED_MAX_BYTES},
     journal::{Inner, Journal},
     read::{scan::Scan, walk::Walk},
     store::{
@@ -83,19 +83,40 @@ pub struct Maintained {
     pub held_by_live: bool,
 }
 
-/// Whether a run of a function is still needed and, if a FIRED is given, whether that one is.
-type Needed<'f> = &'f dyn Fn(u32, EventId, Option<EventId>) -> bool;
+/// Who knows what is still needed of a journal.
+pub trait Needs {
+    /// Whether a run of a function is pending; if a FIRED is given, whether that one still tells something.
+    fn run(&self, function: u32, run: EventId, fired: Option<EventId>) -> bool;
+    /// The position from which on everything is needed, if there is one.
+    fn floor(&self) -> Result<Option<Position>> {
+        Ok(None)
+    }
+    /// Whether a record of a table is the newest of its key, at this position, and a value. It may be called under the journal's lock.
+    fn row(&self, log: &Log, record: &Entry) -> Result<bool>;
+}
+
+/// One that knows nothing of tables: all of their records are needed.
+impl<F: Fn(u32, EventId, Option<EventId>) -> bool> Needs for F {
+    fn run(&self, function: u32, run: EventId, fired: Option<EventId>) -> bool {
+        self(function, run, fired)
+    }
+
+    fn row(&self, _log: &Log, _record: &Entry) -> Result<bool> {
+        Ok(true)
+    }
+}
+
+type Needed<'f> = &'f dyn Needs;
 
 impl Journal {
     /// Drops segments, as far as retention allows. `pending` returns whether a run of a function is pending; it must know every committed
     /// DONE.
     pub fn maintain(&self, pending: &dyn Fn(u32, EventId) -> bool) -> Result<Maintained> {
-        self.maintain_needed(&|function, run, _| pending(function, run))
+        self.maintain_needed(&|function, run, _: Option<EventId>| pending(function, run))
     }
 
-    /// The same for who knows the attempts of runs: `needed` is asked with the id of a FIRED whether that one still tells
-    /// something, and without one about all else that a pending run needs.
-    pub fn maintain_needed(&self, needed: &dyn Fn(u32, EventId, Option<EventId>) -> bool) -> Result<Maintained> {
+    /// The same for who knows the attempts of runs, and tables.
+    pub fn maintain_needed(&self, needed: &dyn Needs) -> Result<Maintained> {
         self.inner().maintain(needed, &mut self.scan(self.tail()))
     }
 }
@@ -118,6 +139,8 @@ impl Inner {
             let missing = self.missing_bytes();
             let due = self.first_not_due(first, tail, missing)?;
             let due = self.first_pinned()?.map_or(due, |pinned| due.min(pinned.max(first)));
+            let floor = needed.floor()?.map(|floor| self.segments.number(floor.0));
+            let due = floor.map_or(due, |floor| due.min(floor.max(first)));
             if due == first {
                 break;
             }
@@ -138,7 +161,7 @@ impl Inner {
                     None if number >= going.dead => Vec::new(),
                     None => self.live_entries(number, needed)?.0,
                 };
-                let carried = self.carry(&live, since, &mut ended)?;
+                let carried = self.carry(&live, needed, since, &mut ended)?;
                 done.carried += carried;
                 // The copies use space that dropping their segment frees.
                 if carried == 0 && number + 1 < stays.min(from + DROPPED_AT_ONCE) {
@@ -286,7 +309,7 @@ impl Inner {
                     let kind = Kind::from_u8(header.kind).filter(|kind| !is_shadow || *kind == Kind::Append);
                     let Some(kind @ (Kind::Append | Kind::Trigger | Kind::Fired | Kind::Call)) = kind else { continue };
                     if kind == Kind::Append {
-                        if is_live(at, &header) {
+                        if is_live(at, &header) || self.is_row(&catalog, needed, at, &header)? {
                             take(at, kind, header.full_span());
                         } else if !is_shadow && !self.is_replaced(&catalog, header.subject, header.seqno)? {
                             // Of one that is replaced the log's own record serves a pending run; a copy would take its place.
@@ -296,7 +319,7 @@ impl Inner {
                     }
                     let entry = self.entry_of(at, &header, kind)?;
                     let attempt = (kind == Kind::Fired).then_some(entry.id);
-                    if !needed(entry.subject, entry.run(), attempt) {
+                    if !needed.run(entry.subject, entry.run(), attempt) {
                         continue;
                     }
                     // A pending run needs its record, even after the record has left its log's history.
@@ -313,6 +336,16 @@ impl Inner {
                 Err(error) if error.code() == Code::EntryDamaged => {}
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Whether a record is the value of a key of a table.
+    fn is_row(&self, catalog: &Catalog, needed: Needed<'_>, at: u64, header: &Header) -> Result<bool> {
+        match catalog.log_by_id(header.subject) {
+            Some(log) if log.table().is_some() && !header.is_shadow() => {
+                needed.row(log, &self.entry_of(at, header, Kind::Append)?)
+            }
+            _ => Ok(false),
         }
     }
 
@@ -333,7 +366,7 @@ impl Inner {
 
     /// Copies entries to the end of the journal. Returns how many. A run that has ended meanwhile must not be restarted by a copy of its
     /// trigger.
-    fn carry(&self, live: &[Live], since: &mut Scan, ended: &mut HashSet<EventId>) -> Result<u64> {
+    fn carry(&self, live: &[Live], needed: Needed<'_>, since: &mut Scan, ended: &mut HashSet<EventId>) -> Result<u64> {
         let mut rest = live;
         let mut end = Position::default();
         let batch_bytes = CARRY_BATCH_BYTES.min(self.segments.bytes() / 4);
@@ -352,7 +385,8 @@ impl Inner {
                     let mut bytes = 0;
                     while let Some((next, behind)) = rest.split_first() {
                         let entry = self.entry_at(next.position)?;
-                        let span = HEADER_BYTES + CARRIED_MAX_BYTES as u64 + entry.payload.len() as u64 + ALIGN_BYTES;
+                        let bytes_of = (CARRIED_MAX_BYTES + entry.extension.len() + entry.payload.len()) as u64;
+                        let span = HEADER_BYTES + bytes_of + ALIGN_BYTES;
                         // A trigger stays with its record: who folds the journal finds the one by the other.
                         if bytes > 0 && bytes + span > batch_bytes && next.kind != Kind::Trigger {
                             break;
@@ -361,16 +395,22 @@ impl Inner {
                         // It has left its log's history since it was listed, so it is no longer needed.
                         let catalog = transaction.catalog().clone();
                         let has_trigger = behind.first().is_some_and(|behind| behind.kind == Kind::Trigger);
+                        let mut superseded = false;
                         let is_live = match next.kind {
                             Kind::Append => {
                                 let (log, seqno, at) = (entry.subject, entry.seqno, entry.position.0);
+                                let table = catalog.log_by_id(log).filter(|log| log.table().is_some() && !entry.shadow);
+                                let is_value = table.map(|table| needed.row(table, &entry)).transpose()?;
+                                // A copy is behind what has replaced or deleted the value since, and stays longer.
+                                superseded = is_value == Some(false);
                                 is_kept(&catalog, log, seqno, at)
+                                    || is_value == Some(true)
                                     || has_trigger && !self.is_replaced(&catalog, log, seqno)?
                             }
                             _ => !ended.contains(&entry.run()),
                         };
                         if is_live {
-                            transaction.carry(&entry)?;
+                            transaction.carry_as(&entry, superseded)?;
                         }
                         rest = behind;
                     }

@@ -143,6 +143,7 @@ fn a_relay_that_fetches_goes_on_where_it_stood_and_sees_circles() {
             let records: Vec<_> = (next..=upto).map(|n| a.namespace().get("log", n).unwrap()).collect();
             let records = records.iter().map(|r| Record {
                 seqno: r.seqno,
+                headers: r.headers.bytes(),
                 id: r.id,
                 hlc: r.hlc,
                 cause: r.cause,

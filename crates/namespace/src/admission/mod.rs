@@ -22,7 +22,7 @@ use std::{
 
 /// When this one of those who are refused is to try again: each at another moment, spread evenly over as long again as
 /// the shortest wait, so that they do not all come back at once.
-fn retry_after_ms() -> u32 {
+pub(crate) fn retry_after_ms() -> u32 {
     static REFUSED: AtomicU32 = AtomicU32::new(0);
     // Multiples of the golden section, modulo one, lie as far from each other as they can.
     let spread = REFUSED.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9);
@@ -115,6 +115,17 @@ pub fn append(
     payload: &[u8],
     options: Stage,
 ) -> Result<Appended> {
+    append_by(tx, bindings, log, options, |tx| record(tx, options.room, log, payload, (options.cause, options.ordinal)))
+}
+
+/// The same of a record that `stage` stages.
+fn append_by(
+    tx: &mut Transaction<'_>,
+    bindings: &Bindings,
+    log: &Log,
+    options: Stage,
+    stage: impl FnOnce(&mut Transaction<'_>) -> Result<Appended>,
+) -> Result<Appended> {
     if options.room != Room::Mirror && bindings.is_mirror(log.id()) {
         return Err(Code::LogIsMirror.error(format!("log '{}' is the mirror of a topic", log.name())));
     }
@@ -131,7 +142,7 @@ pub fn append(
             return Err(options.room.refusal(log.name(), name, pending));
         }
     }
-    let appended = record(tx, options.room, log, payload, (options.cause, options.ordinal))?;
+    let appended = stage(tx)?;
     for bound in bound {
         tx.trigger(bound.function, appended.id, log, appended.seqno, Origin::Bound)?;
     }

@@ -1,6 +1,6 @@
 //! Publication: records here and messages elsewhere, staged in one batch of the journal.
 
-use super::{Room, Stage, append};
+use super::{Room, Stage, append, append_by};
 use crate::{
     Namespace,
     bindings::Bindings,
@@ -8,8 +8,9 @@ use crate::{
     outbox::{NewMessage, Outgoing, topics::NewPublish},
 };
 use millrace_journal::{Appended, Log, Transaction};
-use millrace_wire::{LogName, Result};
-use std::sync::Arc;
+use millrace_tables::batch::{Change, Changes, Current};
+use millrace_wire::{Code, DatabaseName, Headers, LogName, Result, table::TableRequest};
+use std::{collections::HashMap, sync::Arc};
 
 /// Stages the records and messages of one batch, for a caller, a run or a delivery. It keeps track of the messages that the batch has added
 /// to outboxes, which are not readable yet. Everything becomes visible with the batch, or nothing does.
@@ -17,12 +18,28 @@ pub struct Publish<'a> {
     namespace: &'a Namespace,
     bindings: Arc<Bindings>,
     outgoing: Outgoing,
+    changes: Changes,
+    /// What the batch writes to databases.
+    written: HashMap<DatabaseName, DatabaseShare>,
+}
+
+/// What a batch writes to one database.
+struct DatabaseShare {
+    limits: (usize, usize, usize),
+    rows: usize,
+    bytes: usize,
 }
 
 impl<'a> Publish<'a> {
     /// Begins with the definitions that the batch meets.
     pub fn new(namespace: &'a Namespace, tx: &mut Transaction<'_>) -> Self {
-        Self { namespace, bindings: namespace.bindings_of(tx), outgoing: Outgoing::default() }
+        Self {
+            namespace,
+            bindings: namespace.bindings_of(tx),
+            outgoing: Outgoing::default(),
+            changes: Changes::default(),
+            written: HashMap::new(),
+        }
     }
 
     /// The definitions that the batch meets.
@@ -33,6 +50,102 @@ impl<'a> Publish<'a> {
     /// Stages a record and the runs that it triggers; nothing if it is refused.
     pub fn append(&self, tx: &mut Transaction<'_>, log: &Log, payload: &[u8], stage: Stage) -> Result<Appended> {
         append(tx, &self.bindings, log, payload, stage)
+    }
+
+    /// The same of a record to which a client gives headers.
+    pub fn append_headed(
+        &self,
+        tx: &mut Transaction<'_>,
+        log: &Log,
+        payload: &[u8],
+        headers: &Headers,
+        stage: Stage,
+    ) -> Result<Appended> {
+        append_by(tx, &self.bindings, log, stage, |tx| {
+            tx.append_headed(log, payload, headers, (stage.cause, stage.ordinal))
+        })
+    }
+
+    /// Stages a change of a table, as of now, and the runs that it triggers. `None` if nothing changes: the key that is to be deleted has no value.
+    pub fn change(
+        &mut self,
+        tx: &mut Transaction<'_>,
+        log: &Log,
+        request: &TableRequest<'_>,
+        now_us: u64,
+        stage: Stage,
+    ) -> Result<Option<(Appended, Change)>> {
+        let (TableRequest::Put { key, .. } | TableRequest::Delete { key, .. } | TableRequest::Increment { key, .. }) =
+            *request
+        else {
+            return Ok(None);
+        };
+        if let Some(database) = log.table().and_then(|table| table.database) {
+            self.admit(tx, &database)?;
+        }
+        let tables = (self.namespace.tables(), self.namespace.journal());
+        let Some(change) = self.changes.change(tables, log, request, now_us)? else { return Ok(None) };
+        let claimed = matches!(stage.room, Room::Outside | Room::Mirror);
+        if let Some(database) = log.table().and_then(|table| table.database) {
+            self.count(&database, key, &change.value)?;
+        }
+        let appended = append_by(tx, &self.bindings, log, stage, |tx| {
+            tx.append_row(log, &change.row(key), &change.value, (stage.cause, stage.ordinal), claimed)
+        })?;
+        self.changes.staged(log.id(), key, &change, appended.seqno, stage.cause);
+        Ok(Some((appended, change)))
+    }
+
+    /// Refuses a change of a table whose database is too far behind.
+    fn admit(&mut self, tx: &mut Transaction<'_>, database: &DatabaseName) -> Result<()> {
+        if !self.written.contains_key(database) {
+            let settings = self.namespace.database(database)?;
+            self.namespace.check_backlog(&settings, tx.tail())?;
+            self.written.insert(*database, DatabaseShare { limits: settings.limits(), rows: 0, bytes: 0 });
+        }
+        Ok(())
+    }
+
+    /// Refuses a batch that no transaction of the database can contain: its writes reach the database together, or not at all.
+    fn count(&mut self, database: &DatabaseName, key: &[u8], value: &[u8]) -> Result<()> {
+        let Some(DatabaseShare { limits: (rows_max, bytes_max, value_max), rows, bytes }) =
+            self.written.get_mut(database)
+        else {
+            return Ok(());
+        };
+        let (all, more) = (*rows + 1, *bytes + key.len() + value.len());
+        let counts =
+            [("rows", all, *rows_max), ("bytes", more, *bytes_max), ("bytes in a value", value.len(), *value_max)];
+        if let Some((what, count, limit)) = counts.into_iter().find(|(_, count, limit)| count > limit) {
+            let detail = format!("{count} {what} in one batch; the limit of database '{database}' is {limit}");
+            return Err(Code::DatabaseLimit.error(detail));
+        }
+        (*rows, *bytes) = (all, more);
+        Ok(())
+    }
+
+    /// Stages that a key whose value has expired has none any more; whether that is still so.
+    pub fn expire(
+        &mut self,
+        tx: &mut Transaction<'_>,
+        log: &Log,
+        key: &[u8],
+        now_us: u64,
+        stage: Stage,
+    ) -> Result<bool> {
+        let tables = (self.namespace.tables(), self.namespace.journal());
+        let Some(change) = self.changes.expiry(tables, log, key, now_us)? else { return Ok(false) };
+        let appended = append_by(tx, &self.bindings, log, stage, |tx| {
+            tx.append_row(log, &change.row(key), b"", (stage.cause, stage.ordinal), false)
+        })?;
+        self.changes.staged(log.id(), key, &change, appended.seqno, stage.cause);
+        Ok(true)
+    }
+
+    /// The newest version of a key of a table, of this batch or before it; its cause and value, too, on request.
+    pub fn current(&self, log: &Log, key: &[u8], (now_us, with_value): (u64, bool)) -> Result<Current> {
+        let tables = (self.namespace.tables(), self.namespace.journal());
+        self.changes.current(tables, log, key, (now_us, with_value))
     }
 
     /// Stages a message to another namespace; nothing if there is no room for it.

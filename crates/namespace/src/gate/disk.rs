@@ -163,6 +163,10 @@ impl Watermark for Disk {
     fn check(&self) -> Result<()> {
         self.journal.check_health()
     }
+
+    fn is_disk(&self) -> bool {
+        true
+    }
 }
 
 /// Flushes for the waiters for the disk. The thread exists as long as the gate, and sleeps when it is not needed.

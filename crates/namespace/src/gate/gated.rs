@@ -127,12 +127,19 @@ impl<T> Gated<T> {
         matches!(&self.outcome, Some(Err(error)) if error.code() == Code::JournalBlocked)
     }
 
+    /// The refusal that it holds. Only the host uses this: a caller gets it when it leaves.
+    pub fn refusal(&self) -> Option<&Error> {
+        self.outcome.as_ref().and_then(|outcome| outcome.as_ref().err())
+    }
+
     /// Whether it waits for a flush.
     pub fn needs_flush(&self) -> bool {
         match &self.waits {
             Waits::Nothing => false,
             Waits::Disk(disk, upto) => disk.reached() < upto.get(),
-            Waits::Several(needs) => needs.first().is_some_and(|(first, upto)| first.reached() < *upto),
+            Waits::Several(needs) => {
+                needs.first().is_some_and(|(first, upto)| first.is_disk() && first.reached() < *upto)
+            }
         }
     }
 

@@ -81,7 +81,38 @@ impl Gate {
     /// Holds a refusal: if it reveals the namespace's state, it waits until that state is safe.
     pub fn refuse<T>(&self, error: Error, durability: Option<Durability>) -> Gated<T> {
         let upto = if error.code().reveals() { self.journal.tail() } else { Position::default() };
-        Gated { outcome: Some(Err(error)), waits: self.waits(Site::Refusal, &Shows::Report(upto), durability) }
+        self.refuse_showing(error, Shows::Report(upto), durability)
+    }
+
+    /// Holds a refusal that shows something of records, such as the version of a key.
+    pub fn refuse_showing<T>(&self, error: Error, shows: Shows<'_>, durability: Option<Durability>) -> Gated<T> {
+        Gated { outcome: Some(Err(error)), waits: self.waits(Site::Refusal, &shows, durability) }
+    }
+
+    /// Whether anything has to wait for more than the disk.
+    pub fn may_wait(&self) -> bool {
+        self.marks.get().is_some_and(|marks| marks.any())
+    }
+
+    /// What a site has to wait for, besides the disk, if it shows this.
+    pub fn needs(&self, site: Site, shows: &Shows<'_>) -> Vec<Need> {
+        let mut needs = Vec::new();
+        if let Some(marks) = self.marks.get().filter(|marks| marks.any() && !self.is_out(site, Of::Far)) {
+            marks.of(shows, &mut needs);
+        }
+        needs
+    }
+
+    /// Holds a value until the journal is durable up to `upto`, and each of these watermarks has come so far.
+    pub fn hold_for<T>(&self, site: Site, value: T, upto: Position, needs: Vec<Need>) -> Gated<T> {
+        let mut held = self.hold(site, value, Shows::Report(upto), None);
+        let needs: Vec<Need> = needs.into_iter().filter(|(watermark, upto)| watermark.reached() < *upto).collect();
+        if !needs.is_empty() {
+            let disk =
+                matches!(held.waits, Waits::Disk(..)).then(|| (self.disk.clone() as Arc<dyn Watermark>, upto.get()));
+            held.waits = Waits::Several(disk.into_iter().chain(needs).collect());
+        }
+        held
     }
 
     fn waits(&self, site: Site, shows: &Shows<'_>, durability: Option<Durability>) -> Waits {

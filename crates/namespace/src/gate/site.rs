@@ -30,6 +30,8 @@ sites! {
     Range,
     /// The newest seqno of a log.
     Latest,
+    /// The answer of a table.
+    Table,
     /// Where a tail begins.
     Cursor,
     /// That a log was made, or has another history.

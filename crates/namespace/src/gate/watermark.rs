@@ -24,6 +24,11 @@ pub trait Watermark: Send + Sync {
 
     /// An error if nothing further will become safe.
     fn check(&self) -> Result<()>;
+
+    /// Whether a flush of the namespace's own disk helps.
+    fn is_disk(&self) -> bool {
+        false
+    }
 }
 
 /// What an answer shows, and so what must be on the namespace's disk before the answer leaves, and whose marks count.
@@ -35,6 +40,17 @@ pub enum Shows<'a> {
     Records(&'a [Position]),
     /// What the caller itself has committed, by the end of its batch.
     Batch(Position),
+    /// What the newest records of a log say together, such as that a key has no value: the log's id, and where the journal ended.
+    Log {
+        /// The log.
+        log: u32,
+        /// The position up to which the journal must be durable.
+        upto: Position,
+    },
+    /// A record because of which a run starts, by its end: of its batch, only the writes to synchronous tables count.
+    Start(Position),
+    /// Something that can depend on any record before this position.
+    All(Position),
     /// Names, numbers or states, but no value of a record: a report that was made when the journal ended here. No mark counts.
     Report(Position),
 }
@@ -43,7 +59,8 @@ impl Shows<'_> {
     /// The position up to which the journal must be durable.
     pub fn upto(&self) -> Position {
         match *self {
-            Self::Record(upto) | Self::Batch(upto) | Self::Report(upto) => upto,
+            Self::Record(upto) | Self::Batch(upto) | Self::Start(upto) | Self::Report(upto) | Self::All(upto) => upto,
+            Self::Log { upto, .. } => upto,
             Self::Records(all) => all.iter().copied().max().unwrap_or_default(),
         }
     }

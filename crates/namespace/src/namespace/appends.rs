@@ -1,7 +1,7 @@
 //! What appends take and return.
 
 use millrace_journal::{Durability, Position};
-use millrace_wire::{EventId, Hlc, protocol::Fence};
+use millrace_wire::{EventId, Headers, Hlc, protocol::Fence};
 use std::time::Duration;
 
 /// How a record is appended.
@@ -19,6 +19,8 @@ pub struct AppendOptions<'a> {
     pub key: Option<&'a str>,
     /// A token of a lock: the append is refused if a higher one was used under its name.
     pub fence: Option<Fence<'a>>,
+    /// What the caller says beside the bytes.
+    pub headers: Option<&'a Headers>,
     /// How long to wait for room while too many runs are pending, before `Busy` is returned.
     pub patience: Duration,
 }

@@ -8,6 +8,7 @@ use crate::{
     secrets::{Authority, issued, now_s, random_id, revoke_as},
 };
 use millrace_documents::CapabilitiesDoc;
+use millrace_journal::Log;
 use millrace_namespace::keys::KEY_MAX_BYTES;
 use millrace_security::token::{AuthorityId, Grant, Key, Keys, Rate, Rights, Rules, Token, TokenId};
 use millrace_security::{
@@ -269,7 +270,7 @@ impl Access {
     }
 
     /// Whether the caller may append a record of this size and run this function on it.
-    pub(super) fn check_append(&self, log: &str, bytes: usize, function: Option<&str>) -> Result<()> {
+    pub(crate) fn check_append(&self, log: &str, bytes: usize, function: Option<&str>) -> Result<()> {
         self.check_action(&Action { bytes, ..Action::new(Right::Append, target(log)) })?;
         function.map_or(Ok(()), |function| self.check(Right::Run, Resource::function(function)))
     }
@@ -289,6 +290,18 @@ impl Access {
         self.caller.chain().is_none()
             || self.may(Right::Observe, Resource::NAMESPACE)
             || SHOWS.into_iter().any(|right| self.may(right, Resource::log(log)))
+    }
+
+    /// Whether the caller may read a log of this name, whether there is one or not.
+    pub fn may_read(&self, log: &str) -> bool {
+        self.may(Right::Read, Resource::log(log))
+    }
+
+    /// The logs that the caller may read and that `wanted` chooses by their names; the caller reads them through the gate.
+    pub fn logs_that(&self, wanted: impl Fn(&str) -> bool) -> Vec<Log> {
+        let Ok(catalog) = self.namespace().journal().catalog() else { return Vec::new() };
+        let found = catalog.logs().filter(|log| wanted(log.name()) && self.may_read(log.name()));
+        found.cloned().collect()
     }
 
     /// Whether lists show the caller anything: the namespace, or one of its logs.
@@ -311,7 +324,7 @@ impl Access {
     }
 
     /// Whether the caller has this right now. No rate counts it.
-    pub(super) fn may(&self, right: Right, on: Resource<'_>) -> bool {
+    pub(crate) fn may(&self, right: Right, on: Resource<'_>) -> bool {
         self.may_do(&Action::new(right, on))
     }
 

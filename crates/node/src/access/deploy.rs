@@ -205,8 +205,14 @@ impl Access {
     /// What the application has that only those may deploy who administer the namespace: programs of the host by their paths, which may be
     /// anybody's files, and more memory or runs at once than the host leaves to one deployer.
     fn needs_admin(&self, application: &Application, gone: &[Name]) -> Result<Vec<String>> {
-        if application.functions.is_empty() || self.administers() {
+        if self.administers() {
             return Ok(Vec::new());
+        }
+        let rules = application.mqtt.as_ref().map(|_| "changing the rules for topics of MQTT".to_owned());
+        let databases = application.databases.iter().map(|settings| format!("setting database '{}'", settings.name));
+        let rules: Vec<String> = rules.into_iter().chain(databases).collect();
+        if application.functions.is_empty() {
+            return Ok(rules);
         }
         let foreign = |declared: &FunctionDeclaration| {
             let program = foreign_program(&declared.spec)?;
@@ -214,7 +220,7 @@ impl Access {
             Some(format!("function '{}' with the program '{shown}', which is not in its code", declared.spec.name))
         };
         let named = application.functions.iter().filter(|_| Defence::Programs.stands());
-        let mut needs: Vec<String> = named.filter_map(foreign).collect();
+        let mut needs: Vec<String> = named.filter_map(foreign).chain(rules).collect();
         let declares = |name: &Name| application.functions.iter().any(|declared| declared.spec.name == *name);
         let stays = |stat: &&FunctionStat| !declares(&stat.name) && !gone.contains(&stat.name);
         let there = self.namespace().functions()?;
@@ -348,6 +354,12 @@ impl Access {
         for log in &application.logs {
             if repairs::amend_policy(self.namespace(), &log.name)? != log.amendable {
                 self.check(Right::Repair, Resource::log(&log.name))?;
+            }
+            if let Ok(there) = self.namespace().log(&log.name)
+                && log.table.is_none()
+                && self.namespace().time_field(&there)? != log.time
+            {
+                self.check(Right::Create, Resource::log(&log.name))?;
             }
         }
         if up.dry_run {

@@ -2,7 +2,7 @@
 
 use super::{Access, topics::source_of, watch::End};
 use crate::{
-    AppendOptions, Backfilled, Gated, Receipt, RunView, Shows, Site, Stretch,
+    AppendOptions, Backfilled, Gated, Namespace, Receipt, RunView, Shows, Site, Stretch,
     audit::{Act, Audited, audit},
     cluster::Cluster,
     functions,
@@ -13,12 +13,15 @@ use crate::{
         Stopped, uploads::Uploads,
     },
 };
-use millrace_namespace::{Definition, Retried, no_function};
+use millrace_namespace::{Definition, Letters, Retried, databases::DatabaseSettings, no_function};
 use millrace_security::{
     check::target,
     token::{Resource, Right},
 };
-use millrace_wire::{Address, Code, Error, EventId, LogName, Name, Result, protocol::InvokeFunction};
+use millrace_wire::{
+    Address, Code, Error, EventId, HISTORY_ALL, HISTORY_DEFAULT, LogName, Name, Result, protocol::InvokeFunction,
+    table::TableOptions,
+};
 use std::{sync::Arc, time::Duration};
 
 impl From<&Retried> for RetriedDoc {
@@ -72,7 +75,8 @@ impl Access {
 
     /// The run of a function that the caller has invoked, as it is now.
     pub fn invoked_run(&self, function: &str, run: EventId) -> Gated<RunView> {
-        self.inspect_if(|| self.still_runs(function), |namespace| namespace.run(run))
+        let shows = |namespace: &Namespace| namespace.run_shows(run);
+        self.inspect_showing(|| self.still_runs(function), |namespace| namespace.run(run), shows)
     }
 
     /// Whether the caller may still run a function that it has invoked. The rate of its capability has counted the request.
@@ -89,6 +93,9 @@ impl Access {
     /// Executes a request. `uploads` has the files that were sent over the same connection.
     pub fn manage(&self, order: Order, uploads: Option<&Uploads>) -> Gated<Managed> {
         let managed = || {
+            if let Order::Externalize { table } = &order {
+                return self.externalize(table.as_deref());
+            }
             let done = self.managed(order, uploads)?;
             Ok(self.served.gate().hold(Site::Inspect, done, Shows::Report(self.namespace().journal().tail()), None))
         };
@@ -98,7 +105,9 @@ impl Access {
     fn managed(&self, order: Order, uploads: Option<&Uploads>) -> Result<Managed> {
         match order {
             Order::Retry { run } => self.retry(run),
-            Order::RetryFunction { function } => self.retry_function(&function),
+            Order::RetryFunction { function, code } => {
+                self.retry_letters(Letters { function: &function, code: code.as_deref() })
+            }
             Order::Backfill { function, log, from, to, missed } => {
                 let missed = missed || (from.is_none() && to.is_none());
                 self.backfill(&function, log, Stretch { from, to, missed })
@@ -118,6 +127,61 @@ impl Access {
                 self.audit_link(Act::OutboxSet, format!("peer {name}: {to}"))?;
                 links.set_peer(&name, &to)?;
                 self.link_view("outbox", &name).map(Managed::Link)
+            }
+            Order::CreateTable { table, history, keys, codec, ttl_ms, database, mode } => {
+                let history = match history {
+                    None => HISTORY_DEFAULT,
+                    Some(0) => HISTORY_ALL,
+                    Some(history) => history,
+                };
+                self.create_table(&table, history, TableOptions { keys, codec, ttl_ms, database, mode })
+            }
+            Order::SetDatabase {
+                database,
+                url,
+                secret,
+                authorities,
+                in_flight,
+                rows,
+                unwritten_max,
+                accept_volatile,
+                on_refused,
+            } => {
+                self.check(Right::Admin, Resource::NAMESPACE)?;
+                let settings = DatabaseSettings {
+                    secret: secret.map(|secret| secret.to_string()),
+                    authorities,
+                    in_flight,
+                    rows,
+                    unwritten_max,
+                    accept_volatile,
+                    on_refused,
+                    ..DatabaseSettings::new(database, url)
+                };
+                audit(self.namespace(), &self.by(Act::DatabaseSet).about(format!("database '{database}'")))?;
+                let change = self.namespace().set_database(&settings)?;
+                Ok(Managed::Database { database, change })
+            }
+            Order::ResumeDatabase { database } => {
+                self.check(Right::Admin, Resource::NAMESPACE)?;
+                let about = database.map_or_else(|| "all databases".to_owned(), |name| format!("database '{name}'"));
+                audit(self.namespace(), &self.by(Act::DatabaseSet).about(format!("{about}: resumed")))?;
+                self.namespace().resume_databases(database.as_ref())?;
+                Ok(Managed::DatabasesResumed { resumed: true })
+            }
+            Order::ResyncDatabase { database, previous_owner } => {
+                self.check(Right::Admin, Resource::NAMESPACE)?;
+                let about = format!("database '{database}': all values are written again");
+                audit(self.namespace(), &self.by(Act::DatabaseSet).about(about))?;
+                self.namespace().resync_database(&database, previous_owner)?;
+                Ok(Managed::Database { database, change: "resync" })
+            }
+            // It waits, so it is answered elsewhere.
+            Order::Externalize { .. } => Ok(Managed::Externalized { externalized: true }),
+            Order::SetTime { log, time } => {
+                self.check(Right::Create, Resource::log(&log))?;
+                let changed = self.namespace().set_time_field(&log, time.as_ref())?;
+                Ok(Managed::Time { log, time, change: if changed { "updated" } else { "unchanged" } })
             }
             Order::ResetOutbox { peer, skip } => {
                 self.check(Right::Admin, Resource::NAMESPACE)?;
@@ -143,6 +207,35 @@ impl Access {
         }
     }
 
+    /// Waits until everything that a table has, or that all tables have, is in their databases.
+    fn externalize(&self, table: Option<&str>) -> Result<Gated<Managed>> {
+        let database = match table {
+            None => {
+                self.check(Right::Read, Resource::NAMESPACE)?;
+                None
+            }
+            Some(table) => {
+                self.check(Right::Read, Resource::log(table))?;
+                let found = self.namespace().table(table)?;
+                let Some(database) = found.table().and_then(|options| options.database) else {
+                    return Err(Code::DatabaseNotFound.error(format!("table '{table}' has no database")));
+                };
+                Some(database)
+            }
+        };
+        let needs = self.namespace().unwritten(database.as_ref())?;
+        let (done, tail) = (Managed::Externalized { externalized: true }, self.namespace().journal().tail());
+        Ok(self.served.gate().hold_for(Site::Inspect, done, tail, needs))
+    }
+
+    fn create_table(&self, table: &LogName, history: u64, options: TableOptions) -> Result<Managed> {
+        self.check(Right::Create, Resource::log(table))?;
+        let existed = self.namespace().log(table).is_ok();
+        self.check_log(table, history)?;
+        self.namespace().create_table(table, history, options)?;
+        Ok(Managed::Table { table: table.clone(), change: if existed { "unchanged" } else { "created" } })
+    }
+
     /// The cluster, whose secret the caller may change; this is audited before.
     pub fn rotate_cluster_secret(&self) -> Result<&Arc<Cluster>> {
         let cluster = self.cluster_to_change()?;
@@ -166,14 +259,14 @@ impl Access {
         Ok(Managed::Retried((&retried).into()))
     }
 
-    fn retry_function(&self, function: &Name) -> Result<Managed> {
-        self.check(Right::Run, Resource::function(function))?;
+    fn retry_letters(&self, letters: Letters<'_>) -> Result<Managed> {
+        self.check(Right::Run, Resource::function(letters.function))?;
         let mut doc = RetriedAllDoc::default();
         let refused =
             || Code::CapabilityDenied.error("the capability does not grant read on the log of a dead letter's record");
         let may_read =
             |log: &str| self.may(Right::Read, Resource::log(&source_of(log))).then_some(()).ok_or_else(refused);
-        let done = self.namespace().retry_function_of(function, Duration::ZERO, &may_read, &mut |retried| {
+        let done = self.namespace().retry_letters(letters, Duration::ZERO, &may_read, &mut |retried| {
             doc.retried += 1;
             doc.before += u64::from(retried.before);
             if doc.runs.len() < RETRIED_LISTED_MAX {

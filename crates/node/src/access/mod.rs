@@ -35,8 +35,9 @@ use millrace_documents::PlanDoc;
 use millrace_journal::{Durability, Log};
 use millrace_security::token::{Caller, Resource, Right};
 use millrace_wire::{
-    Address, Code, Error, EventId, Hlc, LogName, Name, NamespaceId, Result,
+    Address, Code, Error, EventId, Hlc, LogName, Name, NamespaceId, Result, TimeField,
     protocol::{Deliver, Delivered, Link, Linked},
+    table::{Condition, TableAnswer, TableRequest},
 };
 use std::{
     path::Path,
@@ -160,12 +161,12 @@ impl Access {
         &self.served
     }
 
-    fn namespace(&self) -> &Namespace {
+    pub(crate) fn namespace(&self) -> &Namespace {
         &self.served.inner.namespace
     }
 
     /// Passes a result through the gate: a success has its own position to wait for.
-    fn out<T>(&self, result: Result<Gated<T>>, durability: Option<Durability>) -> Gated<T> {
+    pub(crate) fn out<T>(&self, result: Result<Gated<T>>, durability: Option<Durability>) -> Gated<T> {
         result.unwrap_or_else(|error| self.refuse(self.hinted(error), durability))
     }
 
@@ -261,6 +262,40 @@ impl Access {
             self.namespace().latest_gated(log, durability)
         };
         self.out(latest(), durability)
+    }
+
+    /// Asks a table, or changes it. A change that says something of the version before it is a read, too.
+    pub fn ask_table(&self, table: &str, request: &TableRequest<'_>, options: AppendOptions<'_>) -> Gated<TableAnswer> {
+        let ask = || {
+            let reads = match *request {
+                TableRequest::Put { key, value, condition, .. } => {
+                    self.check_append(table, key.len() + value.len(), None)?;
+                    condition != Condition::Always
+                }
+                TableRequest::Delete { key, .. } => {
+                    self.check_append(table, key.len(), None)?;
+                    // The answer says whether there was a value.
+                    true
+                }
+                TableRequest::Increment { key, .. } => {
+                    self.check_append(table, key.len(), None)?;
+                    true
+                }
+                _ => true,
+            };
+            if reads {
+                self.check(Right::Read, Resource::log(table))?;
+            }
+            self.check_fence(options.fence)?;
+            self.namespace().ask_table_gated(table, request, options)
+        };
+        self.out(ask(), options.durability)
+    }
+
+    /// Whether a table can be asked without reading a long part of the journal first. Only the host uses this answer.
+    pub fn is_table_at_hand(&self, table: &str) -> bool {
+        let namespace = self.namespace();
+        namespace.log(table).is_ok_and(|log| namespace.tables().is_at_hand(&log))
     }
 
     /// The log of this name, for a caller that reads it next: those answers wait at the gate. The answer that there is no such log waits here.
@@ -438,6 +473,15 @@ impl Access {
         self.out(set(), None)
     }
 
+    /// Says which field of a log's records has the time of the observation; returns whether it was another one.
+    pub fn set_time_field(&self, log: &str, time: Option<&TimeField>) -> Gated<bool> {
+        let set = || {
+            self.check(Right::Create, Resource::log(log))?;
+            self.namespace().set_time_field_gated(&log.parse::<LogName>()?, time)
+        };
+        self.out(set(), None)
+    }
+
     /// Cancels a run that has not ended. This requires the right to run its function.
     pub fn cancel_run(&self, run: EventId) -> Gated<()> {
         let cancel = || {
@@ -496,11 +540,26 @@ impl Access {
         let reads_all = self.caller.chain().is_none() || self.may(Right::Read, Resource::NAMESPACE);
         let run = id.parse::<EventId>().ok().filter(|_| !reads_all).and_then(|id| self.namespace().run(id).ok());
         let function = run.and_then(|run| run.function);
-        match function.filter(|function| self.may(Right::Observe, Resource::function(function))) {
-            Some(function) => self.inspect_with(Right::Observe, Resource::function(&function), look),
+        let shows = |namespace: &Namespace| match id.parse() {
+            Ok(run) => namespace.run_shows(run),
+            Err(_) => Shows::Report(namespace.journal().tail()),
+        };
+        let check = || match function.filter(|function| self.may(Right::Observe, Resource::function(function))) {
+            Some(function) => self.check(Right::Observe, Resource::function(&function)),
             // The answer is the same whether or not there is such a run.
-            None => self.inspect_with(Right::Read, Resource::NAMESPACE, look),
-        }
+            None => self.check(Right::Read, Resource::NAMESPACE),
+        };
+        self.inspect_showing(check, look, shows)
+    }
+
+    /// Inspects what can contain parts of any record, such as entries of the journal.
+    pub fn inspect_records<T>(
+        &self,
+        right: Right,
+        on: Resource<'_>,
+        look: impl FnOnce(&Namespace) -> Result<T>,
+    ) -> Gated<T> {
+        self.inspect_showing(|| self.check(right, on), look, |namespace| Shows::All(namespace.journal().tail()))
     }
 
     fn inspect_if<T>(
@@ -508,10 +567,23 @@ impl Access {
         check: impl FnOnce() -> Result<()>,
         look: impl FnOnce(&Namespace) -> Result<T>,
     ) -> Gated<T> {
+        self.inspect_showing(check, look, |namespace| Shows::Report(namespace.journal().tail()))
+    }
+
+    /// `shows` says afterwards of which records the result shows something.
+    fn inspect_showing<T>(
+        &self,
+        check: impl FnOnce() -> Result<()>,
+        look: impl FnOnce(&Namespace) -> Result<T>,
+        shows: impl FnOnce(&Namespace) -> Shows<'static>,
+    ) -> Gated<T> {
         let inspect = || {
             check()?;
-            let seen = look(self.namespace())?;
-            Ok(self.served.gate().hold(Site::Inspect, seen, Shows::Report(self.namespace().journal().tail()), None))
+            let namespace = self.namespace();
+            let seen = look(namespace)?;
+            let (gate, tail) = (self.served.gate(), namespace.journal().tail());
+            let needs = gate.needs(Site::Inspect, &shows(namespace));
+            Ok(gate.hold_for(Site::Inspect, seen, tail, needs))
         };
         self.out(inspect(), None)
     }

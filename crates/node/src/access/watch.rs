@@ -2,8 +2,9 @@
 //!
 //! Commits of this process notify it ([`Journal::on_commit`]); one thread sleeps in the kernel for commits of other processes.
 
-use super::blocked::Monitor;
-use millrace_journal::{Function, Journal, Log};
+use super::{Served, blocked::Monitor};
+use millrace_journal::{Function, Journal, Log, Position};
+use millrace_wire::Result;
 use std::{
     collections::{HashMap, hash_map::Entry},
     future::Future,
@@ -40,6 +41,8 @@ struct Shared {
     waiting: Mutex<HashMap<u32, Group>>,
     /// The runs whose end is waited for, by the waiter's number.
     runs: Mutex<HashMap<u64, (Function, u64, Waker)>>,
+    /// Those who wait for any entry, by the waiter's number, and the tail that each has seen.
+    tails: Mutex<HashMap<u64, (Position, Waker)>>,
     any: Arc<AtomicBool>,
     /// Whether commits of this process notify this watcher.
     is_told: bool,
@@ -75,6 +78,7 @@ impl Watch {
                 also,
                 waiting: Mutex::default(),
                 runs: Mutex::default(),
+                tails: Mutex::default(),
                 any,
                 is_told,
                 stopped: AtomicBool::new(false),
@@ -94,6 +98,11 @@ impl Watch {
     /// Resolves once the run of `function` with this number has ended. It may not resolve if the function is removed.
     pub fn end(self: &Arc<Self>, function: Function, run: u64) -> End {
         End { watch: self.clone(), number: self.next.fetch_add(1, Ordering::Relaxed), function, run }
+    }
+
+    /// Resolves once the journal has entries behind `seen`.
+    fn advance(self: &Arc<Self>, seen: Position) -> Advance {
+        Advance { watch: self.clone(), number: self.next.fetch_add(1, Ordering::Relaxed), seen }
     }
 }
 
@@ -167,8 +176,16 @@ impl Shared {
             }
             !over
         });
-        self.any.store(!waiting.is_empty() || !runs.is_empty(), Ordering::Release);
-        drop((waiting, runs));
+        let (mut tails, tail) = (self.tails(), self.journal.tail());
+        tails.retain(|_, (seen, waker)| {
+            let due = tail > *seen;
+            if due {
+                woken.push(waker.clone());
+            }
+            !due
+        });
+        self.any.store(!waiting.is_empty() || !runs.is_empty() || !tails.is_empty(), Ordering::Release);
+        drop((waiting, runs, tails));
         woken.into_iter().for_each(Waker::wake);
     }
 
@@ -178,6 +195,10 @@ impl Shared {
 
     fn runs(&self) -> MutexGuard<'_, HashMap<u64, (Function, u64, Waker)>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tails(&self) -> MutexGuard<'_, HashMap<u64, (Position, Waker)>> {
+        self.tails.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -262,5 +283,104 @@ impl Future for End {
 impl Drop for End {
     fn drop(&mut self) {
         self.watch.shared.runs().remove(&self.number);
+    }
+}
+
+/// A waiter for any entry of the journal.
+pub struct Advance {
+    watch: Arc<Watch>,
+    number: u64,
+    seen: Position,
+}
+
+impl Future for Advance {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let shared = &self.watch.shared;
+        if shared.journal.tail() > self.seen {
+            return Poll::Ready(());
+        }
+        let mut tails = shared.tails();
+        tails.insert(self.number, (self.seen, context.waker().clone()));
+        let first = !shared.any.swap(true, Ordering::AcqRel);
+        drop(tails);
+        if first && let Some(thread) = &self.watch.thread {
+            thread.thread().unpark();
+        }
+        // It may have grown just before this waiter was added.
+        fence(Ordering::SeqCst);
+        if shared.journal.tail() > self.seen { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Advance {
+    fn drop(&mut self) {
+        self.watch.shared.tails().remove(&self.number);
+    }
+}
+
+/// Which records were appended, for waking those who read them through the gate.
+pub struct AppendedRecords {
+    /// The log, the number and the position of each.
+    pub records: Vec<(Log, u64, Position)>,
+    /// Where to look next.
+    pub next: Position,
+    /// Whether entries were passed over: retention was faster, or they are damaged.
+    pub gap: bool,
+}
+
+impl Served {
+    /// The end of the journal.
+    pub fn tail(&self) -> Position {
+        self.inner.namespace.journal().tail()
+    }
+
+    /// Resolves once the journal has entries behind `seen`.
+    pub fn advance(&self, seen: Position) -> Advance {
+        self.inner.watch.advance(seen)
+    }
+
+    /// What was appended from a position on, of at most `count` entries. Nothing of this is for a caller: it only says which logs have
+    /// grown, like [`Access::growth`](super::Access::growth).
+    pub fn appended(&self, from: Position, count: usize) -> Result<AppendedRecords> {
+        let journal = self.inner.namespace.journal();
+        let tail = journal.tail();
+        let (mut scan, mut records, mut gap) = (journal.scan(from), Vec::new(), false);
+        let (mut next, mut damage) = (None, None);
+        let mut catalog = journal.catalog()?;
+        for _ in 0..count {
+            let at = scan.position();
+            let appended = match scan.next() {
+                // Behind the last entry there may be free space up to the tail.
+                Ok(None) => {
+                    next = Some(tail.max(at));
+                    break;
+                }
+                Ok(Some(entry)) => {
+                    let appends = entry.kind.name() == "APPEND" && entry.seqno > 0;
+                    appends.then_some((entry.subject, entry.seqno, entry.position))
+                }
+                Err(error) => {
+                    damage = Some(error);
+                    None
+                }
+            };
+            if let Some(error) = damage.take() {
+                if scan.position() <= at {
+                    return Err(error);
+                }
+                gap = true;
+            }
+            let Some((id, seqno, position)) = appended else { continue };
+            if catalog.log_by_id(id).is_none() {
+                catalog = journal.catalog()?; // The log is newer than what was read before.
+            }
+            if let Some(log) = catalog.log_by_id(id) {
+                records.push((log.clone(), seqno, position));
+            }
+        }
+        gap |= scan.gap();
+        Ok(AppendedRecords { records, next: next.unwrap_or_else(|| scan.position()), gap })
     }
 }

@@ -334,9 +334,17 @@ impl Cluster {
         self.shared.ask(Input::Pursue { group: MAIN, goal: Goal::Added(member), reply: reported });
     }
 
+    /// The group of a topic that is read on this host alone. Nobody tells a host that was removed what has left the topic since.
+    fn here(&self, topic: &str) -> Result<Arc<Group>> {
+        match self.shared.removed() {
+            Some(error) => Err(error),
+            None => self.shared.group_of(topic),
+        }
+    }
+
     /// A record of a topic, 0 for the newest, as far as this host knows.
     pub fn get(&self, topic: &str, index: u64) -> Result<Record> {
-        let group = self.shared.group_of(topic)?;
+        let group = self.here(topic)?;
         let mut before = None;
         loop {
             let (index, place) = {
@@ -350,7 +358,7 @@ impl Cluster {
                 Ok((meta, Stamp { time, cause }, payload)) => {
                     // Of a record of an earlier version, only the entry on this host has a time.
                     let hlc = if time == Hlc::ZERO { meta.hlc } else { time };
-                    return Ok(Record { seqno: index, id: meta.id, hlc, cause, payload });
+                    return Ok(Record { seqno: index, id: meta.id, hlc, cause, payload, headers: meta.headers });
                 }
                 // The log was trimmed just now, and the record has another position.
                 Err(error) if error.code() == Code::BelowHistory && before != Some(place) => before = Some(place),
@@ -379,14 +387,14 @@ impl Cluster {
 
     /// The index of a topic's newest record, as far as this host knows; 0 if there is none.
     pub fn latest(&self, topic: &str) -> Result<u64> {
-        let group = self.shared.group_of(topic)?;
+        let group = self.here(topic)?;
         let replica = locked(&group.replica);
         replica.topics().topic(topic).map(|topic| topic.latest)
     }
 
     /// The oldest index of a topic, as far as this host knows; one more than the newest if there is no record.
     pub fn earliest(&self, topic: &str) -> Result<u64> {
-        let group = self.shared.group_of(topic)?;
+        let group = self.here(topic)?;
         let replica = locked(&group.replica);
         replica.topics().topic(topic).map(millrace_group::Topic::earliest)
     }

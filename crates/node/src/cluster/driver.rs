@@ -9,10 +9,10 @@ mod starts;
 
 use super::{MAIN, PATIENCE, PROBE, Post, Reply, Shared, facts::Starts, groups::Group, locked};
 use beats::Said;
-pub(super) use goal::Goal;
-use goal::keeps;
+pub(super) use millrace_group::goal::Goal;
 use millrace_group::{
     Action, Beat, Completed, Durability, Envelope, Member, Released, Role, Stamp, Turn, Unflushed, Written,
+    goal::GoalStep,
 };
 use millrace_journal::Position;
 use millrace_wire::{Code, Error, Result, Transient};
@@ -176,17 +176,11 @@ impl Running {
         }
         let begun = {
             let mut replica = locked(&self.group.replica);
-            let checked = goal.check(&replica, &self.group.name).and_then(|()| goal.check_groups(shared, &replica));
-            let may_pass = |error: &Error| matches!(error.code(), Code::GroupBusy | Code::GroupUnavailable);
-            match checked {
-                _ if goal.is_met(shared, &replica) => Some(Ok(())),
-                Ok(()) => {
-                    goal.pursue(shared, &mut replica);
-                    None
-                }
+            match goal::pursue(shared, &self.group, &mut replica, &goal) {
+                GoalStep::Met => Some(Ok(())),
+                GoalStep::Refused(error) => Some(Err(error)),
                 // It is checked again until the timeout.
-                Err(error) if may_pass(&error) => None,
-                Err(error) => Some(Err(error)),
+                GoalStep::Wait(_) | GoalStep::Do(_) => None,
             }
         };
         match begun {
@@ -216,14 +210,11 @@ impl Running {
             let undecided = (waiting.until <= now).then(|| shared.undecided(&self.group));
             let mut replica = locked(&self.group.replica);
             // It may have waited for other groups.
-            let outcome = if goal.is_met(shared, &replica) {
-                Some(Ok(()))
-            } else {
-                undecided.map(|undecided| Err(goal.late(shared, &replica, undecided)))
+            let outcome = match undecided {
+                None => (goal::pursue(shared, &self.group, &mut replica, &goal) == GoalStep::Met).then_some(Ok(())),
+                Some(_) if goal::is_met(shared, &self.group, &replica, &goal) => Some(Ok(())),
+                Some(undecided) => Some(Err(goal::late(shared, &self.group, &replica, &goal, undecided))),
             };
-            if outcome.is_none() && goal.check_groups(shared, &replica).is_ok() {
-                goal.pursue(shared, &mut replica);
-            }
             drop(replica);
             match outcome {
                 Some(outcome) => (waiting.reply)(outcome),
@@ -278,7 +269,7 @@ impl Running {
             }
             let ends: Vec<Action> = replica.topics().left_behind(&gone).take(SWEEP_MAX).collect();
             // A host may still be a replica of this group for a moment.
-            let has_left = |host: &u64| replica.topics().left().contains(host) || !keeps(&replica, *host);
+            let has_left = |host: &u64| replica.topics().left().contains(host) || !replica.has(*host);
             if ends.is_empty() && gone.iter().all(has_left) {
                 self.swept = as_of;
             }
@@ -300,7 +291,7 @@ impl Running {
             (waiting.reply)(Ok(()));
         }
         for (goal, waiting) in std::mem::take(&mut self.goals) {
-            let is_met = goal.is_met(shared, &locked(&self.group.replica));
+            let is_met = goal::is_met(shared, &self.group, &locked(&self.group.replica), &goal);
             if is_met {
                 (waiting.reply)(Ok(()));
             } else {
@@ -468,13 +459,26 @@ impl Driver {
             Some((host, Said::Here { address, name, itself })) => self.moves(host, (address, name), itself),
             Some((host, Said::Where)) => self.post.send(host, HOST, here(&self.shared.member)),
             Some((host, Said::Start { boot })) => {
-                let newest = locked(&self.shared.main.replica).newest_start(host);
-                self.post.send(host, HOST, Said::Known { boot, newest }.bytes(self.shared.facts.host));
+                let (newest, has_left) = {
+                    let replica = locked(&self.shared.main.replica);
+                    (replica.newest_start(host), replica.topics().left().contains(&host))
+                };
+                let own = self.shared.facts.host;
+                self.post.send(host, HOST, Said::Known { boot, newest }.bytes(own));
+                if has_left {
+                    self.post.send(host, HOST, Said::Left.bytes(own));
+                }
             }
             Some((host, Said::Known { boot, newest })) => match self.asked.answered(host, boot, newest) {
                 Ok(held) => held.into_iter().for_each(|(group, message)| self.post.send(host, group, message)),
                 Err(missing) => self.miss(host, missing),
             },
+            // Nobody sends the removal itself to a host that is no longer a replica.
+            Some((by, Said::Left)) if !self.shared.told_left.swap(true, Ordering::Relaxed) => {
+                let by = format_args!("{by:016x}");
+                tracing::error!(target: "topics", by, "another host says that this one was removed from the cluster");
+            }
+            Some((_, Said::Left)) => {}
             Some((host, said)) => self.hear_of_secret(host, said),
             None => {}
         }

@@ -21,7 +21,7 @@ use super::{
     },
 };
 use crate::Record;
-use flights::{Flights, Landed};
+use flights::{FeedStep, Flights};
 use millrace_group::{Action, Durability, Engine, Stamp};
 use millrace_journal::Log;
 use millrace_namespace::{
@@ -35,11 +35,12 @@ use std::{
     time::Duration,
 };
 
-/// The maximum number of records that are sent to a topic at once, and of their bytes unless the first alone has more.
-const RECORDS_MAX: u32 = 64;
-const BYTES_MAX: usize = 1 << 20;
+/// While more are published, so many published records are trimmed at once.
+const TRIM_EVERY: u64 = 64;
 /// How long the thread sleeps without a commit.
 const REST: Duration = Duration::from_secs(1);
+/// The pause while a feed waits for a database.
+const WRITTEN_LOOK: Duration = Duration::from_millis(20);
 /// The pause after a refusal.
 const AGAIN: Duration = Duration::from_millis(RETRY_AFTER_MS as u64);
 
@@ -82,6 +83,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         let seen = journal.tail();
         look(shared, &mut known);
         let (mut more, mut refused) = (false, buffer::attach(shared, &known.1, &mut buffers, &mut flights));
+        let mut is_unwritten = false;
         for (group, topic, log) in &known.1 {
             let key = (topic.clone(), log.clone());
             let fed = work(shared, group, topic, log)
@@ -93,6 +95,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
                 }
                 Err(error) => {
                     refused = true;
+                    is_unwritten |= error.code() == Code::WritesWaiting;
                     tracing::debug!(target: "topics", topic, log, code = error.code().id(), "not fed: {}", error.detail());
                     locked(&shared.feeding).insert(key, format!("{}: {}", error.code().id(), error.detail()));
                 }
@@ -101,7 +104,12 @@ pub(super) fn run(shared: &Arc<Shared>) {
         if !more && !shared.is_stopping() {
             // An answer that arrives before this thread waits does not wake it.
             let is_busy = is_busy(shared) || flights.any();
-            journal.wait(seen, if refused || is_busy { AGAIN } else { REST });
+            let pause = match (is_unwritten, refused || is_busy) {
+                (true, _) => WRITTEN_LOOK,
+                (false, true) => AGAIN,
+                (false, false) => REST,
+            };
+            journal.wait(seen, pause);
         }
     }
 }
@@ -150,19 +158,28 @@ fn work(shared: &Shared, group: &Group, topic: &str, log: &str) -> Option<Work> 
     Some(Work { group: group.id, topic, log, since: feed.since, born: found.born, last: feed.last, engine })
 }
 
-/// Publishes the next records; returns whether some were published since the last time. As long as the group has not answered for all that
-/// are under way, no more are sent.
+/// Submits the next records, as many as may be unanswered; returns whether some were answered since the last time.
 fn feed(shared: &Arc<Shared>, work: &Work, sources: &mut Sources, flights: &mut Flights) -> Result<bool> {
     let key = (work.topic.clone(), work.log.clone());
-    match flights.landed(&key) {
-        Landed::Flying => return Ok(false),
-        // A record that was overtaken is published the next time.
-        Landed::All(outcomes) => {
-            let outcomes = outcomes.into_iter().filter(|outcome| !is_overtaken(outcome));
-            return outcomes.collect::<Result<Vec<u64>>>().map(|outcomes| !outcomes.is_empty());
-        }
-        Landed::Nothing => {}
-    }
+    let room = match flights.step(&key, work.last)? {
+        FeedStep::Wait => return Ok(false),
+        FeedStep::Again => return Ok(true),
+        FeedStep::Submit { behind, records, bytes } => (behind, records, bytes),
+    };
+    let more = submit(shared, work, sources, flights, room);
+    flights.rest(&key);
+    more
+}
+
+/// Submits records behind this one, at most so many and so many bytes.
+fn submit(
+    shared: &Arc<Shared>,
+    work: &Work,
+    sources: &mut Sources,
+    flights: &mut Flights,
+    (mut behind, records, bytes): (u64, usize, usize),
+) -> Result<bool> {
+    let key = (work.topic.clone(), work.log.clone());
     let is_buffer = work.log == buffer::FEED;
     let name = if is_buffer {
         topics::log_of(&work.topic)?.to_string()
@@ -179,19 +196,28 @@ fn feed(shared: &Arc<Shared>, work: &Work, sources: &mut Sources, flights: &mut 
     if !is_buffer {
         sources.check(&shared.namespace, work, &log)?;
     }
-    if is_buffer && log.earliest() <= work.last {
+    let (is_open, excess) = (flights.is_open(&key), (work.last + 1).saturating_sub(log.earliest()));
+    if is_buffer && excess > if is_open { TRIM_EVERY } else { 0 } {
         // The topic already has these records.
         shared.namespace.journal().commit(|tx| tx.trim(&log, work.last + 1))?;
     }
     if !work.engine.is_builtin() {
-        return feed_outside(shared, work, &log, flights);
+        if is_open {
+            return Ok(false);
+        }
+        return feed_outside(shared, work, &log, flights, (records, bytes));
     }
-    let mut behind = work.last;
-    for FedRecord { seqno, key: of_record, data, stamp } in load(shared, work, &log, work.last)? {
+    for FedRecord { seqno, key: of_record, data, stamp } in load(shared, work, &log, behind, (records, bytes))? {
+        // A record that has more bytes than there is room for is submitted alone.
+        if is_open && data.len() > bytes {
+            break;
+        }
         let action = work.fed(shared.facts.host, behind, seqno, of_record);
         behind = seqno;
-        let (group, durability, reply) = (work.group, Durability::Quorum, flights.reply(shared, &key));
-        if shared.queue(Input::Submit { group, action, data, stamp, durability, reply }).is_err() {
+        let reply = flights.reply(shared, &key, seqno, data.len());
+        let (group, durability) = (work.group, Durability::Quorum);
+        if let Err(refused) = shared.queue(Input::Submit { group, action, data, stamp, durability, reply }) {
+            refused.0.refuse(refused.1);
             break;
         }
     }
@@ -211,7 +237,13 @@ fn pass_over(shared: &Shared, work: &Work, behind: u64, from: u64) {
 }
 
 /// The records of a log after a given one.
-fn load(shared: &Shared, work: &Work, log: &Log, behind: u64) -> Result<Vec<FedRecord>> {
+fn load(
+    shared: &Shared,
+    work: &Work,
+    log: &Log,
+    behind: u64,
+    (records_max, bytes_max): (usize, usize),
+) -> Result<Vec<FedRecord>> {
     let (from, is_buffer) = (log.earliest().max(behind + 1), work.log == buffer::FEED);
     // Records that wait to be published leave the log only when they are discarded.
     if from > behind + 1 && !is_buffer {
@@ -220,10 +252,12 @@ fn load(shared: &Shared, work: &Work, log: &Log, behind: u64) -> Result<Vec<FedR
     if from > log.latest() {
         return Ok(Vec::new());
     }
+    // A record that waits for a database keeps back the later ones of its feed, and no other feed.
+    let records_max = shared.namespace.count_written(log, from, records_max as u32)?;
     // Records wait at the gate, so that only durable ones are sent. Records that wait to be published were acknowledged as durable, and
     // their numbers are never reused, whatever the durability of the namespace.
     let durability = is_buffer.then_some(millrace_journal::Durability::Disk);
-    let records = shared.namespace.range_of_gated(log, from, RECORDS_MAX, BYTES_MAX, durability)?.wait()?;
+    let records = shared.namespace.range_of_gated(log, from, records_max, bytes_max, durability)?.wait()?;
     let read = |record: &Record| {
         let (key, data) = if is_buffer { topics::decode(&record.payload)? } else { (None, &*record.payload) };
         let (key, data, stamp) = (key.map(str::to_owned), data.to_vec(), Stamp { time: record.hlc, cause: record.id });
@@ -233,19 +267,30 @@ fn load(shared: &Shared, work: &Work, log: &Log, behind: u64) -> Result<Vec<FedR
 }
 
 /// Publishes the next records to a topic with another engine, and reports the position of the feed to the group.
-fn feed_outside(shared: &Arc<Shared>, work: &Work, log: &Log, flights: &mut Flights) -> Result<bool> {
+fn feed_outside(
+    shared: &Arc<Shared>,
+    work: &Work,
+    log: &Log,
+    flights: &mut Flights,
+    room: (usize, usize),
+) -> Result<bool> {
     let feeding = Feeding::of(shared, &work.topic, &work.log, work.since)?;
     let Turn::Behind(last) = feeding.turn(work.last)? else { return Ok(false) };
-    let records = load(shared, work, log, last)?;
-    if !records.is_empty() {
-        feeding.publish(records);
-    }
+    let loaded = load(shared, work, log, last, room);
+    let refused = match loaded {
+        Ok(records) if records.is_empty() => None,
+        Ok(records) => {
+            feeding.publish(records);
+            None
+        }
+        Err(error) => Some(error),
+    };
     if last > work.last {
         let action = work.fed(shared.facts.host, work.last, last, None);
-        let reply = flights.reply(shared, &(work.topic.clone(), work.log.clone()));
+        let reply = flights.reply(shared, &(work.topic.clone(), work.log.clone()), last, 0);
         shared.submit(work.group, action, Vec::new(), Durability::Quorum, reply);
     }
-    Ok(false)
+    refused.map_or(Ok(false), Err)
 }
 
 impl Work {
@@ -254,8 +299,4 @@ impl Work {
         let (topic, log, since) = (self.topic.clone(), self.log.clone(), self.since);
         Action::Fed { topic, host, log, since, behind, seqno, key }
     }
-}
-
-fn is_overtaken(outcome: &Result<u64>) -> bool {
-    outcome.as_ref().is_err_and(|error| error.code() == Code::FeedOutOfOrder)
 }

@@ -125,7 +125,8 @@ impl Shared {
 
     /// The error of all requests once this host knows that it was removed from the cluster.
     pub fn removed(&self) -> Option<Error> {
-        let has_left = locked(&self.main.replica).topics().left().contains(&self.member.id);
+        let has_left = self.told_left.load(Ordering::Relaxed)
+            || locked(&self.main.replica).topics().left().contains(&self.member.id);
         has_left.then(|| Code::HostNotInCluster.error("this host was removed from the cluster"))
     }
 

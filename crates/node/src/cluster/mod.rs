@@ -157,6 +157,8 @@ struct Shared {
     /// Bytes of inputs that the driver has not taken.
     queued: AtomicUsize,
     stopping: AtomicBool,
+    /// Whether another host said that this one was removed while it was away.
+    told_left: AtomicBool,
     /// Why this host no longer participates in its groups.
     halted: Mutex<Option<Error>>,
     /// When a message of each other host last arrived, and after which silence a leader is reported as doubtful.
@@ -257,6 +259,7 @@ impl Cluster {
             inputs,
             queued: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
+            told_left: AtomicBool::new(false),
             halted: Mutex::default(),
             heard: Mutex::default(),
             answered: Mutex::default(),

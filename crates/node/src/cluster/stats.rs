@@ -385,6 +385,9 @@ impl Cluster {
 
     /// Problems.
     fn why(&self, is_led: bool, wanted: usize, hosts: &[HostStat]) -> Vec<String> {
+        if self.shared.told_left.load(Ordering::Relaxed) {
+            return vec!["this host was removed from the cluster while it was away".into()];
+        }
         if !hosts.is_empty() && hosts.iter().all(|host| !host.here) {
             let member = "this host is not in the cluster: it was removed, or has not finished joining";
             return vec![member.into()];

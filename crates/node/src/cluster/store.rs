@@ -7,13 +7,16 @@
 //!  PART     4  bytes of its topics
 //!  KEPT     5  form (1)  index (8)  term (8)  data           an entry that its topics hold
 //!  END      6  index (8)  term (8)  first (8)  before (8)  voters (2)  learners (2)  their ids (8 each)
+//!  LED      7  term (8)  leader (8)  first (8), for each of some terms of entries
 //! ```
 //!
 //! If a follower had wrong entries at its end, the right ones follow them. Topics refer to PROPOSE and KEPT records, so the bytes of a
 //! published record are read in place. Everything before a snapshot, and before the first entry that is kept after it, is trimmed.
 
 use crate::Namespace;
-use millrace_group::{Command, Form, Mark, Payloads, Place, Proposal, Recovered, Stamp, State, Turn, Write, Written};
+use millrace_group::{
+    Command, Form, Leaders, Mark, Payloads, Place, Proposal, Recovered, Stamp, State, Turn, Write, Written,
+};
 use millrace_journal::{Log, Position, RecordMeta};
 use millrace_namespace::names;
 use millrace_wire::{Code, EventId, HISTORY_ALL, Result};
@@ -24,6 +27,7 @@ const BEGIN: u8 = 3;
 const PART: u8 = 4;
 const KEPT: u8 = 5;
 const END: u8 = 6;
+const LED: u8 = 7;
 const END_HEAD_BYTES: usize = 37;
 /// The bytes of an entry before its data.
 pub const PROPOSE_HEAD_BYTES: usize = 18;
@@ -76,10 +80,21 @@ impl Store {
                 Some(&BEGIN) if bytes.len() == 1 => recovered.wrote(Write::Begin, Place(seqno), 0)?,
                 Some(&PART) => recovered.wrote(Write::Part(bytes.split_off(1)), Place(seqno), 0)?,
                 Some(&END) => recovered.wrote(Write::End(mark(&bytes).ok_or_else(damaged)?), Place(seqno), 0)?,
+                Some(&LED) => {
+                    let leaders = Leaders::parse(&bytes[1..]).ok_or_else(damaged)?;
+                    recovered.wrote(Write::Led(leaders), Place(seqno), 0)?;
+                }
                 Some(&STATE) if [STATE_BYTES, STATE_WITHOUT_LEADER_BYTES].contains(&bytes.len()) => {
                     let leader = word(&bytes, 25).unwrap_or(0);
                     let word = |at| word(&bytes, at).ok_or_else(damaged);
                     recovered.state(State { term: word(1)?, vote: word(9)?, commit: word(17)?, leader });
+                }
+                // The journal checks the bytes of its records, so a newer version has written this one.
+                Some(&kind) if kind == STATE || kind > LED => {
+                    let (log, bytes) = (self.log.name(), bytes.len());
+                    return Err(Code::MessageUnknown.error(format!(
+                        "record {seqno} of log '{log}' has kind {kind} and {bytes} bytes: a newer version of Millrace has written it"
+                    )));
                 }
                 _ => return Err(damaged()),
             }
@@ -149,6 +164,7 @@ fn written_as(write: &Write) -> Vec<u8> {
         Write::Begin => vec![BEGIN],
         Write::Part(part) => [&[PART], &**part].concat(),
         Write::End(mark) => ended(mark),
+        Write::Led(leaders) => [&[LED], &*leaders.bytes()].concat(),
     }
 }
 

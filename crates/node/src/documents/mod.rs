@@ -1,13 +1,20 @@
 //! Builds the documents about a namespace: the same for a host, and for a program that uses the files.
 
 pub(crate) mod series;
+mod work;
 
-use crate::{FunctionStat, LogStat, Namespace, RecordRef, ResultKind, RunFilter, RunResult, RunState, RunView};
+pub use work::{failures, output, tasks};
+
+use crate::{
+    FunctionStat, LogStat, Namespace, RecordRef, ResultKind, RunFilter, RunResult, RunState, RunView, TableStat,
+    databases::DatabaseStat,
+};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use millrace_documents::{
-    AttemptDoc, DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RecordName, ResultDoc, RunDoc, WhyDoc, id_text, rfc3339,
+    AttemptDoc, DatabaseDoc, DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RecordName, ResultDoc, RunDoc, TableDoc,
+    TroubleDoc, WhyDoc, id_text, rfc3339,
 };
-use millrace_wire::{Code, Name, Result};
+use millrace_wire::{Code, LogName, Name, Result, table::TableOptions};
 use std::fmt::Display;
 
 /// A list of names.
@@ -32,6 +39,7 @@ pub fn log(namespace: &Namespace, stat: &LogStat, newest: bool) -> Result<LogDoc
         functions: names(&stat.functions),
         last_append: newest.map(|record| rfc3339(record.hlc)),
         incarnation: log.id(),
+        time: namespace.time_field(&log)?,
     })
 }
 
@@ -41,6 +49,47 @@ pub fn log_if_there(namespace: &Namespace, stat: &LogStat, newest: bool) -> Resu
         Err(error) if error.code() == Code::LogNotFound => Ok(None),
         document => document.map(Some),
     }
+}
+
+/// The tables that the caller `sees`, by name.
+pub fn tables(namespace: &Namespace, sees: &dyn Fn(&str) -> bool) -> Result<Vec<TableDoc>> {
+    let stats =
+        namespace.table_stats()?.into_iter().filter(|stat| !LogName::is_internal(&stat.name) && sees(&stat.name));
+    let doc = |TableStat { name, options, history, latest }| {
+        let TableOptions { keys, codec, ttl_ms, database, mode } = options;
+        TableDoc { table: name, keys, codec, ttl_ms, database, mode, history, latest }
+    };
+    Ok(stats.map(doc).collect())
+}
+
+/// The databases to which tables are written, and what they do not have.
+pub fn databases(namespace: &Namespace) -> Result<Vec<DatabaseDoc>> {
+    let tables = namespace.table_stats()?;
+    let now_us = millrace_namespace::now_us();
+    let doc = |DatabaseStat { settings, lag, report }: DatabaseStat| {
+        let its = tables.iter().filter(|table| table.options.database == Some(settings.name));
+        DatabaseDoc {
+            tables: its.map(|table| table.name.clone()).collect(),
+            database: settings.name,
+            url: settings.url,
+            secret: settings.secret,
+            server: Some(report.server).filter(|server| !server.is_empty()),
+            unwritten: lag.rows,
+            unwritten_bytes: lag.bytes,
+            oldest_ms: (lag.oldest_us > 0).then(|| now_us.saturating_sub(lag.oldest_us) / 1000),
+            waiting: lag.waiting as u64,
+            transactions: report.transactions,
+            rows: report.rows,
+            coalesced: report.coalesced,
+            refused: report.refused,
+            trouble: report.trouble.map(|trouble| TroubleDoc {
+                code: trouble.code,
+                error: trouble.detail,
+                stopped: report.is_stopped,
+            }),
+        }
+    };
+    Ok(namespace.database_stats()?.into_iter().map(doc).collect())
 }
 
 /// The log of this name.

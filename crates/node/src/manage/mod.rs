@@ -10,9 +10,14 @@ use crate::{
     Backfilled, Code, EventId, LogName, Name, Result,
     changes::Step,
     cluster::RotatedSecret,
+    databases::WhenRefused,
     links::{LinkView, OnGap, Resent},
 };
 use bundle::Bundle;
+use millrace_wire::{
+    DatabaseName, TableMode, TimeField,
+    table::{KeyType, TableCodec},
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -38,6 +43,9 @@ pub enum Order {
     RetryFunction {
         /// The function.
         function: Name,
+        /// The code of the error, if only dead letters with this one are meant.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<String>,
     },
     /// To run a function for records that exist, [`BACKFILL_PART`] of them at most.
     Backfill {
@@ -127,6 +135,85 @@ pub enum Order {
         peer: String,
         /// The new address.
         to: String,
+    },
+    /// To create a table.
+    CreateTable {
+        /// The table.
+        table: LogName,
+        /// How many of the newest records can be read as a log; 0: all until they are trimmed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        history: Option<u64>,
+        /// What its keys are.
+        #[serde(default)]
+        keys: KeyType,
+        /// What its values are.
+        #[serde(default)]
+        codec: TableCodec,
+        /// After how many milliseconds values expire; 0: never.
+        #[serde(default)]
+        ttl_ms: u64,
+        /// The database to which it is written.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        database: Option<DatabaseName>,
+        /// Whether answers wait for the database.
+        #[serde(default)]
+        mode: TableMode,
+    },
+    /// To set a database to which tables are written.
+    SetDatabase {
+        /// Its name.
+        database: DatabaseName,
+        /// Its address, without a password.
+        url: String,
+        /// The name of the secret with its password.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        secret: Option<Name>,
+        /// Certificates of authorities to trust besides those of the system, in PEM.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        authorities: Option<String>,
+        /// Most unanswered transactions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        in_flight: Option<u64>,
+        /// The usual number of rows of a transaction.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rows: Option<u64>,
+        /// How many bytes the journal may be ahead of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unwritten_max: Option<u64>,
+        /// Whether it may acknowledge writes that are not durable.
+        #[serde(default)]
+        accept_volatile: bool,
+        /// What happens to writes that it refuses.
+        #[serde(default)]
+        on_refused: WhenRefused,
+    },
+    /// To try at once to write to databases that have stopped.
+    ResumeDatabase {
+        /// Its name; by default all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        database: Option<DatabaseName>,
+    },
+    /// To write all values of its tables to a database again.
+    ResyncDatabase {
+        /// Its name.
+        database: DatabaseName,
+        /// The namespace that has written the stream so far, if it is another one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        previous_owner: Option<String>,
+    },
+    /// To wait until everything is written to the databases.
+    Externalize {
+        /// The table; by default all that have a database.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        table: Option<LogName>,
+    },
+    /// To say which field of a log's records has the time of the observation.
+    SetTime {
+        /// The log.
+        log: LogName,
+        /// The field; none if none has it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        time: Option<TimeField>,
     },
     /// Restarts the stream to a peer.
     ResetOutbox {
@@ -346,6 +433,39 @@ pub enum Managed {
         /// The records that it skips.
         passed_over: Option<PassedOver>,
     },
+    /// A table was created, or was there with these attributes.
+    Table {
+        /// The table.
+        table: LogName,
+        /// Which of the two.
+        change: &'static str,
+    },
+    /// A database was set.
+    Database {
+        /// Its name.
+        database: DatabaseName,
+        /// What changed.
+        change: &'static str,
+    },
+    /// The host tries again to write to databases.
+    DatabasesResumed {
+        /// True.
+        resumed: bool,
+    },
+    /// Everything is written.
+    Externalized {
+        /// True.
+        externalized: bool,
+    },
+    /// Another field has the time of the observation, or the same as before.
+    Time {
+        /// The log.
+        log: LogName,
+        /// The field.
+        time: Option<TimeField>,
+        /// Which of the two.
+        change: &'static str,
+    },
     /// Messages were dropped.
     Dropped {
         /// The peer.
@@ -406,8 +526,16 @@ mod tests {
             "u64" => json!(7),
             "flag" => json!(true),
             "id" => json!("00a1b2c3d4e5-3f-1c"),
+            "object" if name == "time" => json!({"field": "/t", "unit": "ms"}),
             "object" => json!({}),
-            _ => json!(if name == "on_gap" { "skip" } else { "a" }),
+            _ => json!(match name {
+                "on_gap" => "skip",
+                "keys" => "bytes",
+                "codec" => "text",
+                "mode" => "asynchronous",
+                "on_refused" => "dead-letter",
+                _ => "a",
+            }),
         }
     }
 

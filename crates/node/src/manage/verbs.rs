@@ -12,6 +12,7 @@ pub const VERBS: &[(&str, &[Member])] = &[
     ]),
     ("retry-function", &[
         ("function", "text", false),
+        ("code", "text", true),
     ]),
     ("backfill", &[
         ("function", "text", false),
@@ -66,6 +67,40 @@ pub const VERBS: &[(&str, &[Member])] = &[
     ("set-outbox", &[
         ("peer", "text", false),
         ("to", "text", false),
+    ]),
+    ("create-table", &[
+        ("table", "text", false),
+        ("history", "u64", true),
+        ("keys", "text", true),
+        ("codec", "text", true),
+        ("ttl_ms", "u64", true),
+        ("database", "text", true),
+        ("mode", "text", true),
+    ]),
+    ("set-database", &[
+        ("database", "text", false),
+        ("url", "text", false),
+        ("secret", "text", true),
+        ("authorities", "text", true),
+        ("in_flight", "u64", true),
+        ("rows", "u64", true),
+        ("unwritten_max", "u64", true),
+        ("accept_volatile", "flag", true),
+        ("on_refused", "text", true),
+    ]),
+    ("resume-database", &[
+        ("database", "text", true),
+    ]),
+    ("resync-database", &[
+        ("database", "text", false),
+        ("previous_owner", "text", true),
+    ]),
+    ("externalize", &[
+        ("table", "text", true),
+    ]),
+    ("set-time", &[
+        ("log", "text", false),
+        ("time", "object", true),
     ]),
     ("up", &[
         ("file", "text", false),

@@ -241,6 +241,9 @@ impl Objects {
             );
             return Err(Code::ReplicationUnsupported.error(reported));
         }
+        // Objects have no marks: what a run puts into them must not depend on anything that a database lacks.
+        let needs = self.gate().needs(Site::Get, &Shows::All(self.inner.namespace.journal().tail()));
+        self.gate().hold_for(Site::Get, (), Default::default(), needs).wait()?;
         if wanted.flags.copies > 1 {
             // Other hosts see what the worker has seen: it is safe before.
             let seen = self.inner.namespace.journal().tail();

@@ -13,8 +13,8 @@ pub use millrace_repair::AMENDMENT_DEAD_LETTERS;
 pub use millrace_repair::{
     Amendments, Change, CodeGiven, CodeRequest, Correction, Counts, Member, NoPeers, NotRun, PartAsk, PartOf, Peers,
     Phase, Repair, Request, SLOTS_MAX, SentPage, Step, TopicKept, Verified, Waiting, abandon, amend, amend_policy,
-    amendments, ask_apply, ask_run, changes, close, declare_amendable, in_force, news, open, open_code, part, repair,
-    repairs, sent_page, too_old, undo,
+    amendments, ask_apply, ask_run, changes, check_functions, close, declare_amendable, in_force, news, open,
+    open_code, part, repair, repairs, sent_page, too_old, undo,
 };
 use millrace_repair::{Attempts, DeadLetter, Due, Runner, drive, outcomes, take_due};
 use millrace_runtime::{Completion, Invocation, LogCalls};

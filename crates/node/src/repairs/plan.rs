@@ -2,14 +2,14 @@
 //!
 //! One plan is made at a time, since it holds an index of the whole journal, and the newest are kept in memory.
 
-use super::{Correction, Phase, Request, SLOTS_MAX, in_force, repairs, too_old, topics};
+use super::{Correction, Phase, Request, SLOTS_MAX, check_functions, in_force, repairs, too_old, topics};
 use crate::{links::Links, secrets::FunctionSecrets};
 use millrace_causality::{
     Attempted, Builder, Candidate, Changes, Class, Discovery, Kept, Reason, Rewritten, Settings, Table, discover,
 };
 use millrace_dispatch::functions::check_code;
 use millrace_documents::{
-    CopyDoc, CorrectsDoc, EstimateDoc, PlanDoc, PlanFoundDoc, PlanState, ReplayDoc, RewritesDoc, rfc3339,
+    CopyDoc, CorrectsDoc, EstimateDoc, OverwritesDoc, PlanDoc, PlanFoundDoc, PlanState, ReplayDoc, RewritesDoc, rfc3339,
 };
 use millrace_journal::Position;
 use millrace_namespace::Namespace;
@@ -66,6 +66,7 @@ impl Plans {
 
     /// Begins to make a plan.
     pub fn start(&self, namespace: &Namespace, request: Request) -> Result<PlanDoc> {
+        check_functions(namespace, &request.across, &request.run_external)?;
         let mut made = self.made();
         if let Some(other) = made.plans.iter().find(|plan| plan.end.get().is_none()) {
             return Err(Code::PlanBusy.error(format!("plan {} of log '{}' is being made", other.number, other.log)));
@@ -237,6 +238,9 @@ fn corrected(
             doc.equal += 1;
             continue;
         }
+        let at = rfc3339(table.row(row).hlc());
+        doc.from.get_or_insert_with(|| at.clone());
+        doc.to = Some(at);
         bytes += value.as_ref().map_or_else(|| table.row(row).record_bytes(), |value| value.len() as u64);
         is_known &= row >= table.first_regular();
         doc.range =
@@ -328,6 +332,10 @@ fn find(namespace: &Namespace, request: Request, plan: &Plan) -> Result<PlanFoun
         stops: !not_sent.is_empty() || found.candidates.iter().any(is_final) || records > SLOTS_MAX as u64,
         replays: will,
         rewrites: own.clone(),
+        overwrites: shown.overwritten(&changes),
+        unknown_readers: !is_known,
+        horizon: table.horizon().map(rfc3339),
+        damaged: table.damaged_stretches(),
         copies: links
             .iter()
             .filter(is_copied)
@@ -376,6 +384,8 @@ fn estimate(
 
 /// The function, reason and log by which runs are alike.
 type AlikeRuns = (u32, Reason, u32);
+/// How many of them there are, the first and the last of their records, and how long they took.
+type OfAlike = (u64, Option<(u64, u64)>, u64);
 
 struct Shown<'a> {
     table: &'a Table,
@@ -389,22 +399,23 @@ impl Shown<'_> {
 
     /// Runs of a kind, by function, reason and log.
     fn groups(&self, of: impl Fn(&Candidate) -> bool, word: impl Fn(Reason) -> &'static str) -> Vec<ReplayDoc> {
-        let mut groups: BTreeMap<AlikeRuns, (u64, Option<(u64, u64)>)> = BTreeMap::new();
+        let mut groups: BTreeMap<AlikeRuns, OfAlike> = BTreeMap::new();
         for run in self.found.candidates.iter().filter(|run| of(run)) {
             let function = self.table.row(run.run).subject;
-            let (runs, range) = groups.entry((function, run.reason, run.log)).or_default();
-            *runs += 1;
+            let (runs, range, took_us) = groups.entry((function, run.reason, run.log)).or_default();
+            (*runs, *took_us) = (*runs + 1, *took_us + run.took_us);
             if run.log != 0 {
                 let (low, high) = range.unwrap_or((run.seqno, run.seqno));
                 *range = Some((low.min(run.seqno), high.max(run.seqno)));
             }
         }
-        let doc = |((function, reason, log), (runs, range))| ReplayDoc {
+        let doc = |((function, reason, log), (runs, range, took_us))| ReplayDoc {
             function: self.function(function),
             runs,
             reason: word(reason).into(),
             log: (log != 0).then(|| self.table.log_name(log).unwrap_or("(removed log)").to_owned()),
             range,
+            took_us,
         };
         groups.into_iter().map(doc).collect()
     }
@@ -424,6 +435,26 @@ impl Shown<'_> {
             ..ReplayDoc::default()
         };
         kept.into_iter().map(doc).collect()
+    }
+
+    /// Records that earlier repairs corrected and that this one replaces by what their runs append now.
+    fn overwritten(&self, changes: &Changes) -> Vec<OverwritesDoc> {
+        let mut found: BTreeMap<(u32, u64), (u64, (u64, u64))> = BTreeMap::new();
+        for row in self.found.records.iter().filter(|row| !changes.records.contains(row)) {
+            let Some(repair) = self.table.corrected(*row).filter(|_| self.table.run_of(*row).is_some()) else {
+                continue;
+            };
+            let (log, seqno) = (self.table.row(*row).subject, self.table.row(*row).seqno);
+            let (count, range) = found.entry((log, repair)).or_insert((0, (seqno, seqno)));
+            (*count, *range) = (*count + 1, (range.0.min(seqno), range.1.max(seqno)));
+        }
+        let doc = |((log, repair), (records, range))| OverwritesDoc {
+            log: self.table.log_name(log).unwrap_or("(removed log)").to_owned(),
+            repair,
+            records,
+            range,
+        };
+        found.into_iter().map(doc).collect()
     }
 
     /// What changes in logs, and in outboxes by the names of their peers.

@@ -37,6 +37,11 @@ impl FunctionSecrets {
         Folder::functions(&self.dir, true)?.map_or(Ok(()), |folder| folder.replace(&file(name), value))
     }
 
+    /// The value of a secret, for the host itself.
+    pub fn value(&self, name: &Name) -> Result<Option<SecretBytes>> {
+        self.read(name)
+    }
+
     /// The names of all, in order.
     pub fn names(&self) -> Result<Vec<Name>> {
         let names = Folder::functions(&self.dir, false)?.map_or(Ok(Vec::new()), |folder| folder.names())?;

@@ -6,7 +6,7 @@ use super::{
     revoked::{Revoked, revoked, version},
 };
 use millrace_namespace::Namespace;
-use millrace_security::token::{AuthorityId, Grant, Key, Keys, Net, Rights, Rules, Token, TokenId, Way, Ways};
+use millrace_security::token::{AuthorityId, Grant, Key, Keys, Net, Right, Rights, Rules, Token, TokenId, Way, Ways};
 use millrace_wire::Result;
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -132,6 +132,14 @@ impl LiveKeys {
             ..Rules::default()
         };
         Token::issue(&self.own.key, self.own.id, OWN, &rules)
+    }
+
+    /// A capability for a user of MQTT, for as long as this host runs. It is derived, since one that is not makes the owner.
+    pub fn of_mqtt_user(&self, id: TokenId, name: &str) -> Result<Token> {
+        let rights = [Right::Read, Right::Append, Right::Create].into_iter().collect();
+        let rules = Rules { grants: vec![Grant::namespace(rights)], ids: vec![id], ..Rules::default() };
+        let subject = Some(name.as_bytes().into());
+        Token::issue(&self.own.key, self.own.id, OWN, &rules)?.attenuate(&Rules { subject, ..Rules::default() })
     }
 
     /// The secret of the cluster that the namespace belongs to.

@@ -2,7 +2,8 @@
 
 mod orphans;
 
-use self::orphans::{Batch, Runs};
+pub(crate) use self::orphans::Batch;
+use self::orphans::Runs;
 use super::{
     SUPERVISOR,
     cgroup::{Cgroup, Most},

@@ -22,7 +22,7 @@ mod syscalls;
 pub(crate) mod system;
 
 pub use defence::Defence;
-pub(crate) use inmate::{Room, Starting};
+pub(crate) use inmate::{Batch, Room, Starting};
 pub use inmate::{Sandbox, SandboxSpec};
 pub use level::{Isolation, Level, Shortcoming};
 pub use supervisor::supervise;

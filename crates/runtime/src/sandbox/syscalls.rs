@@ -18,6 +18,9 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u64;
 
+/// The same number on all architectures; `libc` does not have it for musl on ARM.
+const FCHMODAT2: i64 = 452;
+
 type Failure = Box<dyn std::error::Error>;
 
 /// Restricts this process permanently. `network`: it may use the host's; `own`: it has namespaces of its own, in which it can reach only
@@ -113,7 +116,7 @@ const COMMON: &[i64] = &[
     libc::SYS_renameat2,
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
-    libc::SYS_fchmodat2,
+    FCHMODAT2,
     libc::SYS_fchown,
     libc::SYS_fchownat,
     libc::SYS_ftruncate,

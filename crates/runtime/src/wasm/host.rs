@@ -93,6 +93,11 @@ impl State {
         self.lent.logs()
     }
 
+    pub(super) fn print(&mut self, bytes: &[u8]) {
+        self.output.push(bytes);
+        self.logs().printed(bytes);
+    }
+
     fn append(&mut self, log: &str, payload: &[u8]) -> crate::Result<Option<u64>> {
         self.appends.append(self.lent.logs(), log, payload)
     }
@@ -166,7 +171,7 @@ pub(super) fn define(linker: &mut Linker<State>) -> Result<()> {
     define_step(linker)?;
     linker.func_wrap("millrace", "print", |mut caller: Caller<'_, State>, at: u32, len: u32| -> Result<()> {
         let (memory, state) = memory(&mut caller)?;
-        state.output.push(slice(memory, at, len)?);
+        state.print(slice(memory, at, len)?);
         Ok(())
     })?;
     Ok(())

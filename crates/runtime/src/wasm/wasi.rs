@@ -106,7 +106,7 @@ fn define_descriptors(linker: &mut Linker<State>) -> Result<()> {
                 written = written
                     .checked_add(word(4))
                     .ok_or_else(|| Code::HostCallInvalid.error("one write of more than 4 GiB"))?;
-                state.output.push(bytes);
+                state.print(bytes);
             }
             slice_mut(memory, written_at, 4)?.copy_from_slice(&written.to_le_bytes());
             Ok(SUCCESS)

@@ -9,7 +9,7 @@
 //! WORK's 32 bytes: seqno u64, id u128, attempt u32, flags u32
 //! ```
 
-use crate::{Code, Error, Invocation, Result};
+use crate::{Code, Error, Invocation, Result, output::head};
 
 /// The version that this host and its workers speak.
 pub(super) const PROTOCOL_VERSION: u32 = 4;
@@ -17,6 +17,8 @@ pub(super) const HEAD_BYTES: usize = 16;
 const WORK_FIXED_BYTES: usize = 32;
 /// The flag of a streamed run.
 const STREAMED: u32 = 1;
+/// The longest detail of an error that ends a stream.
+const DETAIL_MAX_BYTES: usize = 8 << 10;
 /// The longest body: a record of 16 MiB and what goes with it.
 pub(super) const BODY_MAX_BYTES: usize = (16 << 20) + 4096;
 
@@ -24,7 +26,11 @@ pub(super) const BODY_MAX_BYTES: usize = (16 << 20) + 4096;
 const WORK: u8 = 1;
 const ANSWER: u8 = 2;
 const CALLBACK: u8 = 3;
+const CANCEL: u8 = 4;
 const WELCOME: u8 = 5;
+
+/// The most bytes of a stream in one frame.
+pub(super) const DATA_MAX_BYTES: usize = 1 << 20;
 
 /// What the host has a worker do. A worker's HELLO has a bit for each kind that it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +40,8 @@ pub(super) enum WorkKind {
     Run = 1,
     /// A method of a shared object.
     Step = 2,
+    /// A stream of bytes.
+    Stream = 3,
 }
 
 /// The messages of a worker.
@@ -53,9 +61,14 @@ pub(super) enum Kind {
     CalledBack = 26,
     Fields = 27,
     Class = 28,
+    Table = 29,
+    Data = 40,
+    Credit = 42,
+    End = 43,
+    Reset = 44,
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 18] = [
     Kind::Hello,
     Kind::Refuse,
     Kind::Append,
@@ -69,6 +82,11 @@ const KINDS: [Kind; 13] = [
     Kind::CalledBack,
     Kind::Fields,
     Kind::Class,
+    Kind::Table,
+    Kind::Data,
+    Kind::Credit,
+    Kind::End,
+    Kind::Reset,
 ];
 
 /// One frame of a worker.
@@ -140,6 +158,30 @@ pub(super) fn put_callback(to: &mut Vec<u8>, about: (u32, u32), call: &[u8]) {
     to.extend_from_slice(call);
 }
 
+/// Writes a frame of a stream that is only a head, with this number.
+pub(super) fn put_bare(to: &mut Vec<u8>, kind: Kind, work: u32, number: u32) {
+    put_head(to, kind as u8, (work, number), 0, 0);
+}
+
+/// Writes bytes of a stream.
+pub(super) fn put_data(to: &mut Vec<u8>, work: u32, bytes: &[u8]) {
+    put_head(to, Kind::Data as u8, (work, 0), 0, bytes.len());
+    to.extend_from_slice(bytes);
+}
+
+/// Writes that the bytes of a stream have ended too early.
+pub(super) fn put_reset(to: &mut Vec<u8>, work: u32, error: &Error) {
+    let (code, detail) = (error.code().id().as_bytes(), head(error.detail(), DETAIL_MAX_BYTES).into_bytes());
+    put_head(to, Kind::Reset as u8, (work, 0), code.len(), code.len() + detail.len());
+    to.extend_from_slice(code);
+    to.extend_from_slice(&detail);
+}
+
+/// Writes that a stream is to end.
+pub(super) fn put_cancel(to: &mut Vec<u8>, work: u32) {
+    put_head(to, CANCEL, (work, 0), 0, 0);
+}
+
 /// Writes the WELCOME of a worker that offers features: those of them that this host uses.
 pub(super) fn put_welcome(to: &mut Vec<u8>, features: u32) {
     put_head(to, WELCOME, (0, PROTOCOL_VERSION), 0, 4);
@@ -189,7 +231,7 @@ mod tests {
             bytes[6] = 200;
             bytes
         };
-        for bytes in [&b"Hello, world, hello"[..], &[0; 16], &frame(WORK, b"", b""), &frame(29, b"", b""), &long_name] {
+        for bytes in [&b"Hello, world, hello"[..], &[0; 16], &frame(WORK, b"", b""), &frame(30, b"", b""), &long_name] {
             assert_eq!(Frame::parse(bytes).unwrap_err().code(), Code::WorkerProtocol, "{bytes:?}");
         }
     }
@@ -253,7 +295,8 @@ mod tests {
                         attempt: u32::from_le_bytes(fixed[24..28].try_into().unwrap()),
                         streamed: fixed[28] == 1,
                     };
-                    let kind = if about.1 == 1 { WorkKind::Run } else { WorkKind::Step };
+                    let kinds = [WorkKind::Run, WorkKind::Step, WorkKind::Stream];
+                    let kind = kinds.into_iter().find(|kind| *kind as u32 == about.1).unwrap();
                     put_work(&mut ours, about.0, kind, &invocation);
                     assert_eq!(work_bytes(&invocation), bytes.len());
                 }
@@ -271,6 +314,14 @@ mod tests {
                 }
                 (_, CALLBACK) => put_callback(&mut ours, about, &payload),
                 (_, WELCOME) => put_welcome(&mut ours, 0),
+                (_, CANCEL) => put_cancel(&mut ours, about.0),
+                (_, kind) if kind == Kind::Data as u8 => put_data(&mut ours, about.0, &payload),
+                (_, kind) if kind == Kind::Credit as u8 => put_bare(&mut ours, Kind::Credit, about.0, about.1),
+                (_, kind) if kind == Kind::End as u8 => put_bare(&mut ours, Kind::End, about.0, 0),
+                (_, kind) if kind == Kind::Reset as u8 => {
+                    let code = Code::from_id(golden.text("name")).unwrap();
+                    put_reset(&mut ours, about.0, &code.error(String::from_utf8(payload.clone()).unwrap()));
+                }
                 (from, kind) => panic!("kind {kind} from {from}"),
             }
             assert_eq!(ours, bytes, "{}", golden.name);

@@ -5,13 +5,16 @@ mod process;
 mod python;
 mod run;
 mod session;
+mod talk;
 mod zygote;
 
 pub use process::{ProcessExecutor, ProcessSpec};
 pub use python::{PythonExecutor, PythonFunction, PythonSpec};
 
 use crate::{
-    Completion, Error, Limits, Outcome, Progress, Result, Run, StepCalls, StepWork, Watch, sandbox::Sandbox,
+    Completion, Error, Limits, Outcome, Progress, Result, Run, StepCalls, StepWork, StreamCalls, StreamWork, Watch,
+    WorkId,
+    sandbox::{Batch, Sandbox},
     step::StepHost,
 };
 use session::{Ended, Session};
@@ -19,6 +22,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use talk::Talk;
 
 /// How long a worker may take to be ready, unless its runs may take longer.
 const START_MAX: Duration = Duration::from_secs(30);
@@ -44,11 +48,21 @@ struct Worker<L> {
     limits: Limits,
     session: Option<Session>,
     refused: Option<(Instant, Error)>,
+    streams: Streams,
+}
+
+/// The open streams of a worker.
+#[derive(Default)]
+struct Streams {
+    talk: Talk,
+    last: u64,
+    /// While there are any.
+    batch: Option<Batch>,
 }
 
 impl<L: Launch> Worker<L> {
     fn new(launch: L, limits: Limits) -> Self {
-        Self { launch, limits, session: None, refused: None }
+        Self { launch, limits, session: None, refused: None, streams: Streams::default() }
     }
 
     fn session(&mut self) -> Result<&mut Session> {
@@ -81,6 +95,7 @@ impl<L: Launch> Worker<L> {
         if batch.is_empty() {
             return;
         }
+        assert_eq!(self.streams.talk.len(), 0, "streams are open");
         let begun = Instant::now();
         let limits = self.limits;
         let _batch = self.launch.sandbox().map(Sandbox::batch);
@@ -113,6 +128,7 @@ impl<L: Launch> Worker<L> {
     }
 
     fn step(&mut self, step: &StepWork<'_>, calls: &mut dyn StepCalls, watch: &mut dyn Watch) -> Result<Vec<u8>> {
+        assert_eq!(self.streams.talk.len(), 0, "streams are open");
         let limits = self.limits;
         let _batch = self.launch.sandbox().map(Sandbox::batch);
         let mut host = StepHost::new(calls);
@@ -122,6 +138,42 @@ impl<L: Launch> Worker<L> {
                 self.session = None;
                 Err(error)
             }
+        }
+    }
+
+    fn open(&mut self, work: &StreamWork<'_>, calls: Box<dyn StreamCalls>) -> Result<WorkId> {
+        // A worker that has ended while streams are open is replaced once all of them were reported.
+        if self.streams.talk.len() == 0 {
+            self.session()?;
+        }
+        let session = self.session.as_mut().expect("it has begun");
+        let id = WorkId(self.streams.last + 1);
+        session.open(&mut self.streams.talk, (id, work), calls, &self.limits)?;
+        self.streams.last += 1;
+        if self.streams.batch.is_none() {
+            self.streams.batch = self.launch.sandbox().map(Sandbox::batch);
+        }
+        Ok(id)
+    }
+
+    fn drive(&mut self, until: Option<Instant>) -> Vec<(WorkId, Completion)> {
+        let Some(session) = &mut self.session else { return Vec::new() };
+        let ended = match session.drive(&mut self.streams.talk, until) {
+            Ok(ended) => ended,
+            Err(ended) => {
+                self.session = None;
+                ended
+            }
+        };
+        if self.streams.talk.len() == 0 {
+            self.streams.batch = None;
+        }
+        ended
+    }
+
+    fn cancel(&mut self, work: WorkId) {
+        if let Some(session) = &mut self.session {
+            session.cancel(&mut self.streams.talk, work);
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{Launch, Worker, session::Session, start_within};
 use crate::{
-    Code, Executor, Limits, Progress, Result, Run, StepCalls, StepWork, Stepper, Watch,
+    Code, Completion, Executor, Limits, Progress, Result, Run, StepCalls, StepWork, Stepper, StreamCalls, StreamWork,
+    Streamer, Watch, WorkId,
     child::{self, Scratch},
     sandbox::{Room, Sandbox, Starting},
 };
@@ -11,6 +12,7 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Instant,
 };
 
 /// A command that runs a function.
@@ -66,6 +68,20 @@ impl Stepper for ProcessExecutor {
 
     fn step(&mut self, step: &StepWork<'_>, calls: &mut dyn StepCalls, watch: &mut dyn Watch) -> Result<Vec<u8>> {
         self.0.step(step, calls, watch)
+    }
+}
+
+impl Streamer for ProcessExecutor {
+    fn open(&mut self, work: &StreamWork<'_>, calls: Box<dyn StreamCalls>) -> Result<WorkId> {
+        self.0.open(work, calls)
+    }
+
+    fn drive(&mut self, until: Option<Instant>) -> Vec<(WorkId, Completion)> {
+        self.0.drive(until)
+    }
+
+    fn cancel(&mut self, work: WorkId) {
+        self.0.cancel(work);
     }
 }
 

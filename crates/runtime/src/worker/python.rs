@@ -2,7 +2,8 @@
 
 use super::{CHECK_MAX, Launch, Worker, session::Session, start_within, zygote::Zygote};
 use crate::{
-    Executor, Limits, Progress, Result, Run, StepCalls, StepWork, Stepper, Watch,
+    Completion, Executor, Limits, Progress, Result, Run, StepCalls, StepWork, Stepper, StreamCalls, StreamWork,
+    Streamer, Watch, WorkId,
     child::{self, Scratch},
     sandbox::{Room, Sandbox},
 };
@@ -10,7 +11,7 @@ use std::{
     collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// A Python function as it was deployed.
@@ -124,6 +125,20 @@ impl Stepper for PythonExecutor {
 
     fn step(&mut self, step: &StepWork<'_>, calls: &mut dyn StepCalls, watch: &mut dyn Watch) -> Result<Vec<u8>> {
         self.0.step(step, calls, watch)
+    }
+}
+
+impl Streamer for PythonExecutor {
+    fn open(&mut self, work: &StreamWork<'_>, calls: Box<dyn StreamCalls>) -> Result<WorkId> {
+        self.0.open(work, calls)
+    }
+
+    fn drive(&mut self, until: Option<Instant>) -> Vec<(WorkId, Completion)> {
+        self.0.drive(until)
+    }
+
+    fn cancel(&mut self, work: WorkId) {
+        self.0.cancel(work);
     }
 }
 

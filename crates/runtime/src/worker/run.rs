@@ -56,6 +56,7 @@ impl Open {
             // A thread of the function may outlive its run, and print.
             Kind::Output => {
                 self.output.push(frame.payload);
+                host.logs().printed(frame.payload);
                 return Ok(None);
             }
             // The same: the call has failed with the step that it was a part of.
@@ -135,10 +136,7 @@ impl Open {
                 }
                 Ok(Outcome::Done)
             }
-            code => {
-                let number = std::str::from_utf8(code).ok().and_then(|id| id.strip_prefix("MR")?.parse().ok());
-                Ok(Outcome::Failed(stated(number.unwrap_or(0), frame.payload, Code::FunctionFailed)))
-            }
+            _ => Ok(Outcome::Failed(stated_by(frame))),
         }
     }
 }
@@ -150,6 +148,7 @@ fn ask(frame: &Frame<'_>, host: &mut dyn Host) -> Result<Result<Vec<u8>>> {
             Ok(seqno) => host.logs().get(text(frame.name)?, u64::from_le_bytes(seqno)),
             Err(_) => return Err(malformed(frame)),
         },
+        Kind::Table => host.logs().table(text(frame.name)?, frame.payload),
         Kind::Random => {
             let count = frame.payload.try_into().map_err(|_| malformed(frame))?;
             match u32::from_le_bytes(count) as usize {
@@ -176,6 +175,12 @@ fn ask(frame: &Frame<'_>, host: &mut dyn Host) -> Result<Result<Vec<u8>>> {
 fn malformed(frame: &Frame<'_>) -> Error {
     let (kind, bytes) = (frame.kind, frame.payload.len());
     Code::WorkerProtocol.error(format!("a {kind:?} frame with {bytes} bytes, which this work does not have"))
+}
+
+/// The error that a frame states: its name is the code.
+pub(super) fn stated_by(frame: &Frame<'_>) -> Error {
+    let number = std::str::from_utf8(frame.name).ok().and_then(|id| id.strip_prefix("MR")?.parse().ok());
+    stated(number.unwrap_or(0), frame.payload, Code::FunctionFailed)
 }
 
 /// The error that a worker states by the number of its code; only codes of functions and runs are its to state.

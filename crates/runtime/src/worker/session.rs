@@ -10,6 +10,8 @@
 //! until an event of {socket, pipe, end of the process, deadline}. A worker writes a run's frames up to DONE before it begins the next run,
 //! so the run in progress is always known.
 
+mod streams;
+
 use super::{
     frame::{self, Frame, Kind, WorkKind},
     run::Open,
@@ -92,6 +94,7 @@ impl Session {
         Err(Code::WorkerProtocol.error(match kind {
             WorkKind::Run => "the program runs methods of shared objects only",
             WorkKind::Step => "the program runs no methods of shared objects",
+            WorkKind::Stream => "the program has no streams",
         }))
     }
 
@@ -196,6 +199,8 @@ struct Wires {
     channel: OwnedFd,
     /// Gone once every writer closed it.
     printed: Option<OwnedFd>,
+    /// What was read from it last, at most as much as the pipe holds, until the run is told.
+    heard: Vec<u8>,
     inbox: Inbox,
     outbox: Outbox,
 }
@@ -203,7 +208,7 @@ struct Wires {
 impl Wires {
     fn new(process: Box<dyn Process>, channel: OwnedFd, printed: OwnedFd, outbox_max_bytes: usize) -> Self {
         let (inbox, outbox) = (Inbox::default(), Outbox::new(outbox_max_bytes));
-        Self { process, channel, printed: Some(printed), inbox, outbox }
+        Self { process, channel, printed: Some(printed), heard: Vec::new(), inbox, outbox }
     }
 
     /// Handles the frames that arrived and, if the run continues, waits for more, for an answer, or until `wake_at`.
@@ -244,8 +249,12 @@ impl Wires {
         let later = run.later.iter().map(|(_, later)| (later.fd(), later.until())).chain(callbacks);
         // While the outbox is full, answers stay where they are.
         let later: Vec<_> = later.filter(|_| !self.outbox.is_full()).collect();
-        self.exchange(&mut run.output, (run.begun + limits.timeout, limits.timeout), wake_at, &later)?;
-        Ok(None)
+        let exchanged = self.exchange(&mut run.output, (run.begun + limits.timeout, limits.timeout), wake_at, &later);
+        if !self.heard.is_empty() {
+            host.logs().printed(&self.heard);
+            self.heard.clear();
+        }
+        exchanged.map(|()| None)
     }
 
     fn hello(&mut self, output: &mut Output, deadline: Instant, within: Duration) -> Result<Hello, Fault> {
@@ -256,6 +265,7 @@ impl Wires {
                 return Ok(hello);
             }
             self.exchange(output, (deadline, within), None, &[])?;
+            self.heard.clear();
         }
     }
 
@@ -301,7 +311,11 @@ impl Wires {
         let open = !channel || (!hear.is_empty() && self.inbox.receive(&self.channel));
         // What a run printed was written before its DONE, so the pipe is read after the channel, whatever `poll` saw.
         if channel || printed {
-            self.printed.take_if(|pipe| !read_some(pipe, |bytes| output.push(bytes)));
+            let print = |bytes: &[u8]| {
+                output.push(bytes);
+                self.heard.extend_from_slice(bytes);
+            };
+            self.printed.take_if(|pipe| !read_some(pipe, print));
         }
         // It has ended only when it has nothing more to say.
         if open && (channel || !ended) { Ok(()) } else { Err(Fault::Gone) }
@@ -340,6 +354,8 @@ impl Drop for Session {
 struct Hello {
     /// The most bytes of WORK frames of runs under way.
     window_bytes: usize,
+    /// How many streams it can have open at once.
+    works: u16,
     /// A bit for each kind of work that it knows, the lowest for kind 1.
     kinds: u16,
     features: u32,
@@ -348,10 +364,10 @@ struct Hello {
 /// The properties in a worker's hello, or the reason why there are none.
 fn hello(frame: &Frame<'_>) -> Result<Hello> {
     match (frame.kind, frame.number, frame.payload) {
-        (Kind::Hello, frame::PROTOCOL_VERSION, &[a, b, c, d, _, _, k0, k1, f0, f1, f2, f3]) => {
+        (Kind::Hello, frame::PROTOCOL_VERSION, &[a, b, c, d, w0, w1, k0, k1, f0, f1, f2, f3]) => {
             let window_bytes = (u32::from_le_bytes([a, b, c, d]) as usize).min(WINDOW_MAX_BYTES);
             let (kinds, features) = (u16::from_le_bytes([k0, k1]), u32::from_le_bytes([f0, f1, f2, f3]));
-            Ok(Hello { window_bytes, kinds, features })
+            Ok(Hello { window_bytes, works: u16::from_le_bytes([w0, w1]), kinds, features })
         }
         // Before version 4, the version took 8 bytes from where the work is now.
         (Kind::Hello, 0, _) if (1..frame::PROTOCOL_VERSION).contains(&frame.work) => {
@@ -432,9 +448,13 @@ impl Outbox {
         self.sent == self.bytes.len()
     }
 
+    fn unsent_bytes(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
     /// Whether no more may be put in, so that a worker that asks without taking the answers uses no memory without end.
     fn is_full(&self) -> bool {
-        self.bytes.len() - self.sent > self.max_bytes
+        self.unsent_bytes() > self.max_bytes
     }
 
     /// Whether there is an answer that was not sent, so that the caller cannot have it.

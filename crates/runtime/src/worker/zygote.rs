@@ -40,15 +40,20 @@ const WORKER: &str = concat!(
     "\0",
     include_str!("../../../../sdk/python/millrace/_work/_channel.py"),
     "\0",
+    include_str!("../../../../sdk/python/millrace/_work/_streams.py"),
+    "\0",
+    include_str!("../../../../sdk/python/millrace/_work/_tables.py"),
+    "\0",
     include_str!("../../../../sdk/python/millrace/_worker.py")
 );
-const _: () = assert!(WORKER.len() < 60 << 10);
+const _: () = assert!(WORKER.len() < 63 << 10);
 
 /// Python puts the working directory first in its path, where a function's files could hide the standard library's.
 const BOOT: &str = "import sys\n\
     if sys.path[:1] == ['']: del sys.path[0]\n\
     import types\n\
-    for name, source in zip(('_errors', '_errors/_explain', '_work', '_work/_channel', '_worker'), sys.stdin.read().split('\\0')):\n\
+    names = '_errors _errors/_explain _work _work/_channel _work/_streams _work/_tables _worker'.split()\n\
+    for name, source in zip(names, sys.stdin.read().split('\\0')):\n\
     \x20   full = 'millrace.' + name.replace('/', '.')\n\
     \x20   part = sys.modules[full] = types.ModuleType(full)\n\
     \x20   part.__file__ = f'millrace/{name}.py'\n\

@@ -190,8 +190,9 @@ fn appends() -> Vec<Case> {
 
 fn reads() -> Vec<Case> {
     let none = EventId::NONE;
-    let first = Record { seqno: 255, id: id(20), hlc: Hlc::from_bits(NOW), cause: none, data: b"21.5" };
-    let caused = Record { seqno: 256, id: id(21), hlc: Hlc::from_bits(NOW + 1), cause: id(20), data: &[] };
+    let first = Record { seqno: 255, id: id(20), hlc: Hlc::from_bits(NOW), cause: none, data: b"21.5", headers: &[] };
+    let caused =
+        Record { seqno: 256, id: id(21), hlc: Hlc::from_bits(NOW + 1), cause: id(20), data: &[], headers: &[] };
     vec![
         lent!("get", heading(5, NOW, none), Get { log: "raw", seqno: 65_535, ..Get::default() }),
         lent!("get.newest", heading(5, NOW, none), Get { log: "raw", ..Get::default() }),

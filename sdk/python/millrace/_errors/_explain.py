@@ -12,6 +12,12 @@ if TYPE_CHECKING:
 _MESSAGE_CHARACTERS_MAX = 6000
 #: The host keeps no longer ones.
 _RESULT_BYTES_MAX = 1 + (1 << 20)
+#: What to do with values that JSON does not have, by package and class.
+_HINTS = {
+    ("numpy", "ndarray"): "; write `value.tolist()`",
+    ("pandas", "Series"): "; write `value.tolist()`, or `append_many(value)` for a record of each value",
+    ("pandas", "DataFrame"): "; write `append_many(value)` for a record of each row, or keep it whole with the codec `Arrow()`",
+}
 #: The files of the worker, whose frames say nothing to the author of a function.
 _OWN = (__file__, __file__.replace("_errors/_explain", "_worker"))
 
@@ -48,7 +54,9 @@ def plain(value: Any) -> Any:
         found = value.item()
         if isinstance(found, (bool, int, float, str)):
             return found
-    raise TypeError(f"Object of type {kind.__name__} is not JSON serializable")
+    if kind.__module__ == "datetime" and kind.__name__ in ("datetime", "date", "time"):
+        return value.isoformat()
+    raise TypeError(f"Object of type {kind.__name__} is not JSON serializable{_HINTS.get((package, kind.__name__), '')}")
 
 
 def result_of(returned: object, output: Any) -> bytes:

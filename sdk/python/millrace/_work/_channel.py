@@ -27,7 +27,7 @@ _AGAIN_MS = 20
 # length, kind, flags, name length, work, number
 HEAD = struct.Struct("<IBBHII")
 WORK, ANSWER, CALLBACK = 1, 2, 3
-HELLO, REFUSE, APPEND, DONE, GET, LATEST, NOW, RANDOM, OUTPUT, CALL, CALLED_BACK, FIELDS, CLASS = range(16, 29)
+HELLO, REFUSE, APPEND, DONE, GET, LATEST, NOW, RANDOM, OUTPUT, CALL, CALLED_BACK, FIELDS, CLASS, TABLE = range(16, 30)
 OVER = "the run is over; its context can no longer be used"
 
 

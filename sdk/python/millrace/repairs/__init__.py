@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, overload
 from millrace import _show
 from millrace._records import _native
 from millrace._worker import encode
-from millrace.codecs import package
+from millrace.codecs import Codec, package
 
 if TYPE_CHECKING:
     import os
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas
 
     from millrace._namespace import Namespace
+    from millrace.history import Effects
 
 #: The interval at which a repair's progress is requested, in seconds.
 _LOOK_S = 0.05
@@ -74,10 +75,22 @@ class Diff(Sequence[Change]):
     def _repr_html_(self) -> str:
         return _show.diff(self)
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """A data frame with a row for each record and the columns log, seqno, old and new. Text that is a number becomes a number."""
-        rows = [(one.log, one.seqno, _value(one.old), _value(one.new)) for one in self]
-        return package("pandas").DataFrame(rows, columns=["log", "seqno", "old", "new"])
+    def to_pandas(self, codec: Optional[Codec[Any]] = None) -> pandas.DataFrame:
+        """A data frame with a row for each record and the columns log, seqno, old and new. Text that is a number becomes a number.
+
+        With a codec, old and new are the values that it decodes; of dicts, each field has a column, such as `old.celsius`.
+        """
+        if codec is None:
+            rows = [(one.log, one.seqno, _value(one.old), _value(one.new)) for one in self]
+            return package("pandas").DataFrame(rows, columns=["log", "seqno", "old", "new"])
+        found: list[dict[str, Any]] = []
+        for one in self:
+            row: dict[str, Any] = {"log": one.log, "seqno": one.seqno}
+            for side, data in (("old", one.old), ("new", one.new)):
+                value = None if data is None else codec.decode(data)
+                row |= {f"{side}.{name}": it for name, it in value.items()} if isinstance(value, dict) else {side: value}
+            found.append(row)
+        return package("pandas").DataFrame(found, columns=None if found else ["log", "seqno", "old", "new"])
 
 
 class Repair:
@@ -273,6 +286,23 @@ class Plan:
             )
         return Repair(self.namespace, json.loads(told))._wait(progress, timeout)
 
+    def effects(self, timeout: Optional[float] = 120.0) -> Effects:
+        """What the repair would change in this namespace: the runs that it would replay, and the records that these appended. Nothing is
+        changed. The namespaces of `across` are not asked. The host reads the journal for it; after `timeout` seconds, `TimedOut` is raised.
+        A plan of new code has no such forecast.
+        """
+        from millrace.history import effects
+
+        if self.request is None:
+            raise _native.error("MR7003", "what new code changes is known only after its runs are replayed; call `run`")
+        request = {key: self.request[key] for key in ("log", "corrections", "run_external")} | {"do": "plan"}
+        return effects(self.namespace, request, timeout)
+
+    def __repr__(self) -> str:
+        if self.request is None:
+            return f"<millrace.repairs.Plan: new code of function {self.code[0] if self.code else None!r}>"
+        return f"<millrace.repairs.Plan: {len(self.request['corrections'])} corrections of log {self.request['log']!r}>"
+
     def _repr_html_(self) -> str:
         return _show.plan(self)
 
@@ -328,8 +358,14 @@ def repairs(namespace: Namespace) -> list[Repair]:
 def _pairs(values: Any) -> list[tuple[int, Any]]:
     """Numbers and values of a mapping, or of a data frame with the columns seqno (or the index) and value."""
     if hasattr(values, "columns"):
+        if "value" not in values.columns:
+            columns = ", ".join(map(repr, values.columns))
+            raise _native.error("MR7003", f"the data frame of corrections has no column 'value'; its columns are {columns}")
         numbers = values["seqno"] if "seqno" in values.columns else values.index
         return list(zip(numbers, values["value"].tolist()))
+    if not hasattr(values, "items"):
+        detail = f"corrections are new values by number, as in {{289: '21.5'}}, or a data frame; not a {type(values).__name__}"
+        raise _native.error("MR7003", detail)
     return list(values.items())
 
 
@@ -348,7 +384,10 @@ def _correction(given: Any, value: Any) -> dict[str, Any]:
     seqno = _seqno(given)
     if value is None:
         return {"seqno": seqno, "void": True}
-    data = encode(value)
+    try:
+        data = encode(value)
+    except (TypeError, ValueError) as why:
+        raise _native.error("MR7003", f"the new value of record {seqno}: {why}; None removes the record") from why
     try:
         return {"seqno": seqno, "data": data.decode()}
     except UnicodeDecodeError:

@@ -81,13 +81,17 @@ def rows(
         return [(column[0], str(column[1])) for column in connection.description], parts()
 
 
+def load() -> tuple[Any, Any]:
+    """Loads DuckDB and NumPy; raises an error that names the command to install them."""
+    return package("duckdb"), package("numpy")
+
+
 class _Query:
     """One query: its database, and what the logs in it are."""
 
     def __init__(self, namespace: Namespace, decode: Decode, memory: str, pushdown: bool) -> None:
         self._namespace = namespace
-        self._duckdb = package("duckdb")
-        self._numpy = package("numpy")
+        self._duckdb, self._numpy = load()
         self._pushdown = pushdown
         self._decode = dict(decode)
         # DuckDB creates the directory when the memory does not suffice, and removes it with the connection.

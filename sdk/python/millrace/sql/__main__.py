@@ -18,7 +18,7 @@ from typing import Any, Optional, TextIO, Union
 
 import millrace
 from millrace._records import _native
-from millrace.sql import MEMORY_DEFAULT, MissingRecords, rows
+from millrace.sql import MEMORY_DEFAULT, MissingRecords, load, rows
 
 #: Rows and characters of a cell that are printed for people.
 _ROWS_MAX = 40
@@ -63,6 +63,7 @@ def main(words: Optional[list[str]] = None) -> int:
     given = _arguments(words)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
+        _load_uninterrupted()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", MissingRecords)
             with millrace.open(given.namespace, ca=given.ca) as namespace:
@@ -75,6 +76,17 @@ def main(words: Optional[list[str]] = None) -> int:
         return 2 if isinstance(error, millrace.Invalid) else 75 if isinstance(error, millrace.Busy) else 1
     except KeyboardInterrupt:
         return 130
+
+
+def _load_uninterrupted() -> None:
+    """Loads what the query needs. Ctrl-C meanwhile ends the process: an exception while a native module is loaded can end in an abort."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        load()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _answer(namespace: millrace.Namespace, given: argparse.Namespace) -> None:

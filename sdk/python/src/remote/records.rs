@@ -119,7 +119,13 @@ impl RemoteRecords {
 
     fn taken(&self, py: Python<'_>, record: &millrace_client::Record) -> Record {
         self.next.store(record.seqno + 1, Ordering::Relaxed);
-        let meta = Meta { seqno: record.seqno, id: record.id, hlc: record.hlc, cause: record.cause };
+        let meta = Meta {
+            seqno: record.seqno,
+            id: record.id,
+            hlc: record.hlc,
+            cause: record.cause,
+            headers: record.headers.clone(),
+        };
         Record::of(self.name.bind(py), meta, &record.data)
     }
 

@@ -116,10 +116,13 @@ def test_locks_and_permits_of_a_session_that_has_ended_are_lost_and_say_so(farm:
 
 def test_a_call_that_waits_in_a_session_that_ends_is_made_again_if_nothing_can_be_lost(farm: millrace.Connection) -> None:
     with millrace.connect(farm.address, app="waits", lease=60) as one, millrace.connect(farm.address, app="waits", lease=60) as other:
-        door, go = other.Lock("door"), other.Event("go")
+        door, go = other.Lock("waits/door"), other.Event("waits/go")
         door.acquire()
         found: list[Any] = []
-        waits: list[Callable[[], Any]] = [lambda: one.Lock("door").acquire(timeout=PATIENCE_S), lambda: one.Event("go").wait(PATIENCE_S)]
+        waits: list[Callable[[], Any]] = [
+            lambda: one.Lock("waits/door").acquire(timeout=PATIENCE_S),
+            lambda: one.Event("waits/go").wait(PATIENCE_S),
+        ]
         threads = [threading.Thread(target=lambda wait=wait: found.append(bool(wait()))) for wait in waits]
         for thread in threads:
             thread.start()
@@ -127,7 +130,7 @@ def test_a_call_that_waits_in_a_session_that_ends_is_made_again_if_nothing_can_b
         session = space._session
 
         def both_wait() -> bool:
-            return [row["waiting"] for row in _objects(one) if row["key"] in ("door", "go")] == [1, 1]
+            return [row["waiting"] for row in _objects(one) if row["key"] in ("waits/door", "waits/go")] == [1, 1]
 
         eventually("both wait", both_wait)
         one.remote.object_session(session.id, one.application, 0, True)
@@ -137,7 +140,7 @@ def test_a_call_that_waits_in_a_session_that_ends_is_made_again_if_nothing_can_b
         for thread in threads:
             thread.join(PATIENCE_S)
         assert found == [True, True]
-        one.Lock("door").release()
+        one.Lock("waits/door").release()
 
 
 def _objects(farm: millrace.Connection) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas
 import pytest
 from conftest import Host
 
@@ -149,3 +150,25 @@ def test_what_is_no_repair_is_refused(ns: millrace.Namespace, asked: dict[str, o
     with pytest.raises(millrace.Invalid) as refused:
         ns.repair(**asked)  # type: ignore[arg-type]
     assert refused.value.code == "MR7003"
+
+
+def test_corrections_that_are_none_say_what_they_must_be(ns: millrace.Namespace) -> None:
+    ns.append("raw", 1)
+    with pytest.raises(millrace.Invalid, match="MR7003.* has no column 'value'; its columns are 'seqno', 'celsius'"):
+        ns.repair({"raw": pandas.DataFrame({"seqno": [1], "celsius": [2.0]})})
+    with pytest.raises(millrace.Invalid, match="MR7003.*record 1: .*; None removes the record"):
+        ns.repair({"raw": pandas.DataFrame({"seqno": [1], "value": [float("nan")]})})
+    with pytest.raises(millrace.Invalid, match="MR7003.*by number.* not a list"):
+        ns.repair({"raw": [1, 2]})
+    assert repr(ns.repair({"raw": {1: 2}})) == "<millrace.repairs.Plan: 1 corrections of log 'raw'>"
+
+
+def test_a_diff_of_json_becomes_columns() -> None:
+    def change(seqno: int, old: object, new: object) -> millrace.repairs.Change:
+        return millrace.repairs.Change("raw", seqno, None if old is None else millrace._worker.encode(old), millrace._worker.encode(new))
+
+    diff = millrace.repairs.Diff([change(1, {"celsius": 99}, {"celsius": 20}), change(2, None, 3)])
+    frame = diff.to_pandas(millrace.codecs.Json())
+    assert list(frame.columns) == ["log", "seqno", "old.celsius", "new.celsius", "old", "new"]
+    assert frame["old.celsius"][0] == 99 and frame["new"][1] == 3
+    assert list(millrace.repairs.Diff([]).to_pandas(millrace.codecs.Json()).columns) == ["log", "seqno", "old", "new"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 
 import numpy
 import pandas
@@ -28,7 +27,7 @@ def test_scalars_of_numpy_and_pandas_can_be_appended(ns: millrace.Namespace) -> 
         if not isinstance(value, str):
             ns.append("raw", value)
             assert ns.get("raw").data == expected
-    for refused in (numpy.array([1]), numpy.complex64(1), numpy.float32("nan"), datetime.datetime.now(), object()):
+    for refused in (numpy.array([1]), numpy.complex64(1), numpy.float32("nan"), object()):
         with pytest.raises(millrace.Invalid):
             ns.append("raw", refused)
         with pytest.raises(millrace.Invalid):

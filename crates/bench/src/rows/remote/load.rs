@@ -231,7 +231,7 @@ pub fn held(context: &Context) -> Outcome<Measured> {
         spec.pending_max = PENDING_MAX;
         millrace_node::functions::deploy(&namespace, &spec, &code)?;
     }
-    let host = Host::serve(context, dir, 0)?;
+    let host = Host::serve(context, dir, 0, &super::BOTH)?;
     let (short, long) = if context.quick { (1, 4) } else { (3, 60) };
     let (short, long) = (Duration::from_secs(short), Duration::from_secs(long));
     window(&host, &namespace, 2_000.0, short)?;

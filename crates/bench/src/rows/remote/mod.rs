@@ -1,4 +1,4 @@
-//! remote.*, tls.append, channel.append, tail.lag, conns.10k, http.append, held.load, gate.cost, links: a namespace used through its host,
+//! remote.*, tls.append, channel.append, tail.lag, conns.10k, http.append, mqtt.*, held.load, gate.cost, links: a namespace used through its host,
 //! over TCP on the loopback interface.
 //!
 //! The host is the shipped build (profile `dist`) of `millrace serve`, in a process of its own, on the same two cores as the load.
@@ -10,12 +10,16 @@ pub mod gate;
 pub mod http;
 pub mod links;
 pub mod load;
+pub mod mqtt;
 pub mod pipelined;
 pub mod secure;
 pub mod tail;
 
 use super::{host::program, namespace_with_logs};
-use crate::{Context, Outcome, machine::memory_mb};
+use crate::{
+    Context, Outcome,
+    machine::{cpu_s, memory_mb},
+};
 use millrace_client::{Client, Options, Place, blocking};
 use millrace_journal::Durability;
 use std::{
@@ -28,7 +32,10 @@ use std::{
 /// Between two requests of the paced scenarios.
 pub const PACE: Duration = Duration::from_micros(500);
 
-/// A running `millrace serve` with two namespaces: `memory` and `disk`, each with the log `a`.
+/// The namespaces of most rows.
+const BOTH: [&str; 2] = ["memory=memory", "disk=disk"];
+
+/// A running `millrace serve`, usually with two namespaces: `memory` and `disk`, each with the log `a`.
 pub struct Host {
     child: Child,
     port: u16,
@@ -41,13 +48,14 @@ impl Host {
         for (name, durability) in [("memory", Durability::Memory), ("disk", Durability::Disk)] {
             namespace_with_logs(&dir.path().join(name), durability, &[("a", history)])?;
         }
-        Self::serve(context, dir, 0)
+        Self::serve(context, dir, 0, &BOTH)
     }
 
-    /// Serves the namespaces in `dir`, on this port or any.
-    fn serve(context: &Context, dir: tempfile::TempDir, port: u16) -> Outcome<Self> {
+    /// Serves these namespaces in `dir`, on this port or any.
+    pub fn serve(context: &Context, dir: tempfile::TempDir, port: u16, namespaces: &[&str]) -> Outcome<Self> {
         let mut child = Command::new(program(context)?)
-            .args(["--json", "serve", "--listen", &format!("127.0.0.1:{port}"), "memory=memory", "disk=disk"])
+            .args(["--json", "serve", "--listen", &format!("127.0.0.1:{port}")])
+            .args(namespaces)
             .current_dir(dir.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -70,6 +78,16 @@ impl Host {
 
     pub async fn connect(&self, namespace: &str) -> Outcome<Client> {
         Ok(Client::connect(&self.place(namespace)?, &Options::default()).await?)
+    }
+
+    /// Where it listens on this machine.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Processor time that the host has taken, in seconds.
+    pub fn cpu_s(&self) -> Outcome<f64> {
+        cpu_s(self.child.id())
     }
 
     /// Memory of the host that is resident, in MB.

@@ -34,7 +34,7 @@ fn ways(context: &Context) -> Outcome<Ways> {
     let everything =
         Rules { grants: vec![Grant::namespace(Rights::ALL)], ids: vec![TokenId([1; 8])], ..Rules::default() };
     let token = Authority::ensure(&namespace)?.issue(&everything)?;
-    let host = Host::serve(context, dir, 0)?;
+    let host = Host::serve(context, dir, 0, &super::BOTH)?;
     let client = |credentials: Credentials| -> Outcome<blocking::Client> {
         let options = Options { credentials: Some(Arc::new(credentials)), ..Options::default() };
         Ok(blocking::Client::connect(&host.place("memory")?, &options)?)

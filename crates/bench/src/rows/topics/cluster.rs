@@ -1,6 +1,10 @@
 //! Three hosts, and what the rows ask of them.
 
-use crate::{Context, Outcome, machine::memory_mb, rows::host::program};
+use crate::{
+    Context, Outcome,
+    machine::{cpu_s, memory_mb},
+    rows::host::program,
+};
 use millrace_client::{
     Options, Place,
     blocking::{Client, Socket},
@@ -29,8 +33,6 @@ pub const HOSTS: usize = 3;
 pub const ELECTION: Duration = Duration::from_millis(300);
 /// How long the cluster may take over something that a row waits for.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Clock ticks in a second, in which the kernel counts processor time for programs.
-const TICKS_PER_S: f64 = 100.0;
 /// The unit of a disk's counters, whatever its own sectors are.
 const SECTOR_BYTES: f64 = 512.0;
 /// What a host's namespace retains.
@@ -191,11 +193,7 @@ impl Cluster {
 
     /// Processor time that a host has taken, in seconds.
     pub fn cpu_s(&self, number: usize) -> Outcome<f64> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process(number)?))?;
-        // The name, in parentheses, may have spaces.
-        let fields = stat.rsplit_once(')').ok_or("an odd stat file")?.1;
-        let ticks: Vec<f64> = fields.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
-        Ok(ticks.iter().sum::<f64>() / TICKS_PER_S)
+        cpu_s(self.process(number)?)
     }
 }
 

@@ -3,6 +3,7 @@
 mod audit;
 mod file;
 mod invite;
+pub mod mqtt;
 mod rules;
 mod shown;
 

@@ -1,13 +1,17 @@
-//! `millrace dashboard`: prints or opens the address of the dashboard, which every host serves.
+//! `millrace dashboard`: prints or opens the address of the dashboard, which every host serves. For a host elsewhere it serves the pages
+//! here, and forwards their requests.
+
+mod browser;
 
 use super::cap;
 use crate::{
     args::{DashboardArgs, Global},
     out::Out,
-    place::{self, Place, Target},
+    place::{self, Place, Target, remote},
     report::Outcome,
 };
-use millrace_gateway::SOCKET;
+use millrace_client::Options;
+use millrace_gateway::{Forward, SOCKET};
 use millrace_node::{Code, Result, is_local};
 use serde::Deserialize;
 use serde_json::json;
@@ -15,7 +19,6 @@ use std::{
     io::{self, Read, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::unix::net::UnixStream,
-    process::{Command, Stdio},
     time::Duration,
 };
 
@@ -34,6 +37,19 @@ struct Status {
 pub fn run(args: &DashboardArgs, global: &Global, out: &mut Out) -> Outcome {
     let (target, _) = Target::find(global)?;
     let token = args.capability.as_deref().map(cap::read).transpose()?;
+    if let (Target::Peer(peer, ca), false) = (&target, args.direct || args.code) {
+        let options = Options { ca: ca.clone(), ..remote::options() };
+        let place = millrace_client::Place::Tcp(peer.clone());
+        if token.is_none() {
+            // What is wrong with the stored capability is said here, not in the browser.
+            Place::at(&target)?;
+        }
+        if let Some(pages) = Forward::open(&place, &options, token.clone())? {
+            // A browser does not send what follows `#`, and the page removes it from the address.
+            let url = format!("http://{}/ui/{}#key={}", pages.address()?, peer.namespace, pages.key());
+            return serve(pages, &url, args, out);
+        }
+    }
     let status: Status = Place::at(&target)?.connect()?.document("status")?;
     let (scheme, authority) = match &target {
         Target::Peer(peer, _) => (scheme(&peer.host), peer.authority()),
@@ -45,15 +61,31 @@ pub fn run(args: &DashboardArgs, global: &Global, out: &mut Out) -> Outcome {
     if args.code {
         url = format!("{page}#code={}", code(&target, &status.name, global)?);
     }
-    if args.open {
-        open(&url)?;
-    }
+    let opened = if args.open { Some(browser::open(&url)?) } else { None };
     if out.json() {
         out.object(&json!({ "url": url, "opened": args.open }))?;
     } else {
         out.line(&url)?;
     }
+    if let Some(opened) = opened {
+        out.flush()?;
+        opened.finish();
+    }
     Ok(())
+}
+
+/// Serves the pages of a host elsewhere until the process ends.
+fn serve(pages: Forward, url: &str, args: &DashboardArgs, out: &mut Out) -> Outcome {
+    if out.json() {
+        out.object(&json!({ "event": "serving", "url": url, "opened": args.open }))?;
+    } else {
+        out.line(url)?;
+        out.line("serving the dashboard until this command ends; press Ctrl-C to stop")?;
+    }
+    out.flush()?;
+    // The file for the browser is removed while the pages are served.
+    let _opened = if args.open { Some(browser::open(url)?) } else { None };
+    Ok(pages.serve()?)
 }
 
 /// A code of the host, which it gives to its user at the socket of the namespace.
@@ -109,15 +141,6 @@ fn local(addresses: &[SocketAddr]) -> Result<SocketAddr> {
         let listens = if listens.is_empty() { "no TCP address".into() } else { listens.join(", ") };
         Code::DashboardUnreachable.error(format!("the host listens on {listens}, and not at a loopback address"))
     })
-}
-
-/// Opens an address in the user's browser.
-fn open(url: &str) -> Result<()> {
-    let failed = |why: String| Code::DashboardUnreachable.error(format!("xdg-open could not open a browser: {why}"));
-    let mut command = Command::new("xdg-open");
-    let ended = command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    let ended = ended.map_err(|error| failed(error.to_string()))?;
-    if ended.success() { Ok(()) } else { Err(failed(ended.to_string())) }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_gateway::Listen;
+use millrace_gateway::{Listen, Listener};
 use millrace_node::{
     AppendOptions, Code, Namespace, Result,
     application::{Application, FILE_NAME, NAMESPACE_DIR},
@@ -148,13 +148,13 @@ fn write_correction(dir: &Path, readings: &Readings, replayed: u64) -> Result<()
 /// The address to listen on: another port, if the default one is in use.
 fn free(listen: &Listen) -> Listen {
     match listen {
-        Listen::On(addresses) => {
+        Listen::On(listeners) => {
             let is_free = |address: &SocketAddr| address.port() != 7070 || TcpListener::bind(address).is_ok();
-            let other = |address: &SocketAddr| match is_free(address) {
-                true => *address,
-                false => SocketAddr::new(address.ip(), 0),
+            let other = |listener: &Listener| match is_free(&listener.at) {
+                true => listener.clone(),
+                false => Listener { at: SocketAddr::new(listener.at.ip(), 0), ..listener.clone() },
             };
-            Listen::On(addresses.iter().map(other).collect())
+            Listen::On(listeners.iter().map(other).collect())
         }
         Listen::None => Listen::None,
     }

@@ -24,12 +24,47 @@ pub fn run(command: &FunctionCommand, global: &Global, out: &mut Out) -> Outcome
     match command {
         FunctionCommand::Deploy(args) => deploy(place.files()?, args, out),
         FunctionCommand::Ls => ls(&place, out),
+        FunctionCommand::Pools => pools(&place, out),
         FunctionCommand::Show(args) => show_one(&place, &args.name, out),
         FunctionCommand::Invoke(args) => invoke::run(&place, args, out),
         FunctionCommand::Backfill(args) => backfill::run(&place, args, out),
         FunctionCommand::Logs(args) => logs::run(&place, args, out),
         FunctionCommand::Rm(args) => rm(&place, args, out),
     }
+}
+
+fn pools(place: &Place, out: &mut Out) -> Outcome {
+    let doc = place.tasks()?;
+    if out.json() {
+        for pool in &doc.pools {
+            out.object(&json!(pool))?;
+        }
+        return Ok(());
+    }
+    if doc.pools.is_empty() {
+        return Ok(out.line("no pools")?);
+    }
+    let mut table = Table::new(&[
+        "pool",
+        "workers>",
+        "queued>",
+        "running>",
+        "retrying>",
+        "ended>",
+        "raised>",
+        "failed>",
+        "last result",
+    ]);
+    let now_us = show::now_us();
+    for pool in &doc.pools {
+        let counts = [pool.queued, pool.running, pool.retrying, pool.done, pool.raised, pool.failed].map(show::grouped);
+        let last = pool.last.as_deref().and_then(show::moment);
+        let mut row = vec![pool.pool.clone(), pool.workers.to_string()];
+        row.extend(counts);
+        row.push(last.map_or(String::new(), |last| show::ago(last, now_us)));
+        table.row(row);
+    }
+    Ok(out.table(&table)?)
 }
 
 /// The options, with defaults for the rest.

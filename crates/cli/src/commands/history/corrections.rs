@@ -32,42 +32,54 @@ enum Range {
     Times(Hlc, Hlc),
 }
 
-/// The first and the last record of a log within a range of time.
-pub type Within<'a> = &'a mut dyn FnMut(Hlc, Hlc) -> Result<(u64, u64)>;
+/// The records of a log within a range of time.
+pub enum Records {
+    /// All from the first to the last.
+    From(u64, u64),
+    /// These, in the order of their numbers.
+    Each(Vec<u64>),
+}
+
+/// Finds the records of a log within a range of time.
+pub type Within<'a> = &'a mut dyn FnMut(Hlc, Hlc) -> Result<Records>;
 
 /// The corrections from `--at` and `--values`. `within` finds the records of a range of time.
 pub fn read(at: Option<&str>, values: Option<&Path>, within: Within<'_>) -> Result<Corrections> {
-    let range = match (at, at.map(range).transpose()?) {
-        (Some(at), Some(Range::Times(from, to))) => {
-            let (first, last) = within(from, to)?;
-            check_length(at, first, last)?;
-            Some((first, last))
-        }
-        (_, Some(Range::Seqnos(first, last))) => Some((first, last)),
+    let named: Option<Vec<u64>> = match (at, at.map(range).transpose()?) {
+        (Some(at), Some(Range::Times(from, to))) => match within(from, to)? {
+            Records::From(first, last) => {
+                check_length(at, first, last)?;
+                Some((first..=last).collect())
+            }
+            Records::Each(seqnos) => {
+                check_length(at, 1, seqnos.len() as u64)?;
+                Some(seqnos)
+            }
+        },
+        (_, Some(Range::Seqnos(first, last))) => Some((first..=last).collect()),
         (_, None) | (None, _) => None,
     };
     let Some(path) = values else {
-        let (first, last) = range.ok_or_else(|| invalid("give --at or --values"))?;
-        return Ok((first..=last).map(|seqno| (seqno, None)).collect());
+        let named = named.ok_or_else(|| invalid("give --at or --values"))?;
+        return Ok(named.into_iter().map(|seqno| (seqno, None)).collect());
     };
     let rows = rows(&text(path)?, path)?;
     let mut corrections = Corrections::new();
     let unnumbered = rows.iter().filter(|(seqno, _)| seqno.is_none()).count();
     if unnumbered > 0 {
-        let (first, last) = range.filter(|_| unnumbered == rows.len()).ok_or_else(|| {
+        let named = named.filter(|_| unnumbered == rows.len()).ok_or_else(|| {
             invalid(format!("{}: {unnumbered} values have no seqno; name their records with --at", path.display()))
         })?;
-        let wanted = last - first + 1;
-        if rows.len() as u64 != wanted {
-            let path = path.display();
-            return Err(invalid(format!("{path} has {} values for the {wanted} records {first}..{last}", rows.len())));
+        if rows.len() != named.len() {
+            let (path, wanted, records) = (path.display(), named.len(), shown(&named));
+            return Err(invalid(format!("{path} has {} values for the {wanted} records {records}", rows.len())));
         }
-        return Ok((first..).zip(rows).map(|(seqno, (_, value))| (seqno, Some(value))).collect());
+        return Ok(named.into_iter().zip(rows).map(|(seqno, (_, value))| (seqno, Some(value))).collect());
     }
     for (seqno, value) in rows {
         let seqno = seqno.unwrap_or(0);
-        if let Some((first, last)) = range.filter(|(first, last)| !(*first..=*last).contains(&seqno)) {
-            return Err(invalid(format!("seqno {seqno} is not within {first}..{last}")));
+        if let Some(named) = named.as_ref().filter(|named| named.binary_search(&seqno).is_err()) {
+            return Err(invalid(format!("seqno {seqno} is not within {}", shown(named))));
         }
         if corrections.insert(seqno, Some(value)).is_some() {
             return Err(invalid(format!("seqno {seqno} occurs twice")));
@@ -77,6 +89,20 @@ pub fn read(at: Option<&str>, values: Option<&Path>, within: Within<'_>) -> Resu
         return Err(invalid(format!("{} has no values", path.display())));
     }
     Ok(corrections)
+}
+
+/// The two times that `--at` names, if it names times.
+pub fn times(at: Option<&str>) -> Result<Option<(Hlc, Hlc)>> {
+    Ok(match at.map(range).transpose()? {
+        Some(Range::Times(from, to)) => Some((from, to)),
+        _ => None,
+    })
+}
+
+/// The records that `--at` names, for messages.
+fn shown(named: &[u64]) -> String {
+    let (first, last) = (named.first().copied().unwrap_or(0), named.last().copied().unwrap_or(0));
+    format!("{first}..{last}")
 }
 
 /// `7`, `7..9`, or two moments, each with both ends.
@@ -235,7 +261,7 @@ mod tests {
         read(at, Some(file.path()), &mut no_times)
     }
 
-    fn no_times(_: Hlc, _: Hlc) -> Result<(u64, u64)> {
+    fn no_times(_: Hlc, _: Hlc) -> Result<Records> {
         panic!("seqnos are given")
     }
 
@@ -298,7 +324,7 @@ mod tests {
         let mut seen = Vec::new();
         let mut within = |from: Hlc, to: Hlc| {
             seen.push((from, to));
-            Ok((4, 5))
+            Ok(Records::From(4, 5))
         };
         let (noon, one) = ("2026-11-03T12:00:00Z", "2026-11-03T13:00:00Z");
         let found = read(Some(&format!("{noon}..{one}")), None, &mut within).unwrap();

@@ -36,7 +36,7 @@ pub fn diff(place: &Place, args: &RepairDiffArgs, out: &mut Out) -> Outcome {
             shown += 1;
             if shown <= SHOWN_MAX {
                 let seqno = change["seqno"].as_u64().map_or("at end".into(), |seqno| seqno.to_string());
-                let (old, new) = (value(&log, &change["old"]), value(&log, &change["new"]));
+                let (old, new) = values(&log, &change["old"], &change["new"]);
                 table.row(vec![log, seqno, old, new]);
             }
         }
@@ -94,6 +94,45 @@ impl Tally {
         let within = self.seqnos.iter().filter(|seqno| (oldest..=newest).contains(seqno)).count() as u64;
         Some(all.saturating_sub(within))
     }
+}
+
+/// Both values of a change, in few characters each: of long ones, what differs.
+fn values(log: &str, old: &Value, new: &Value) -> (String, String) {
+    if let (Some(before), Some(after)) = (old["data"].as_str(), new["data"].as_str())
+        && before.chars().count().max(after.chars().count()) > VALUE_CHARS
+        && !log.starts_with("dead/")
+    {
+        let (before, after) = fields(before, after).unwrap_or_else(|| tails(before, after));
+        return (show::brief(before.as_bytes(), VALUE_CHARS), show::brief(after.as_bytes(), VALUE_CHARS));
+    }
+    (value(log, old), value(log, new))
+}
+
+/// The fields in which two JSON objects differ, if both are objects that do.
+fn fields(old: &str, new: &str) -> Option<(String, String)> {
+    let [Value::Object(old), Value::Object(new)] = [serde_json::from_str(old).ok()?, serde_json::from_str(new).ok()?]
+    else {
+        return None;
+    };
+    let only = |of: &serde_json::Map<String, Value>, other: &serde_json::Map<String, Value>| {
+        let differing = of.iter().filter(|(name, value)| other.get(*name) != Some(value));
+        differing.map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join(", ")
+    };
+    let (before, after) = (only(&old, &new), only(&new, &old));
+    let none = |text: String| if text.is_empty() { "(no such field)".into() } else { text };
+    (before != after).then(|| (none(before), none(after)))
+}
+
+/// Two texts without most of what they begin with in common.
+fn tails(old: &str, new: &str) -> (String, String) {
+    /// Common characters that are kept in front of the difference.
+    const KEPT: usize = 8;
+    let common = old.chars().zip(new.chars()).take_while(|(old, new)| old == new).count();
+    if common <= KEPT + 1 {
+        return (old.into(), new.into());
+    }
+    let tail = |text: &str| format!("…{}", text.chars().skip(common - KEPT).collect::<String>());
+    (tail(old), tail(new))
 }
 
 /// A value of a change, in few characters. Of a dead letter, the error.
@@ -246,6 +285,20 @@ mod tests {
     fn change(seqno: u64, old: Option<&str>, new: Option<&str>) -> Value {
         let side = |text: Option<&str>| text.map_or(Value::Null, |text| json!({ "data": text }));
         json!({ "seqno": seqno, "old": side(old), "new": side(new) })
+    }
+
+    #[test]
+    fn long_values_are_shown_by_what_differs() {
+        let shown = |old: &str, new: &str| values("log", &json!({ "data": old }), &json!({ "data": new }));
+        let pair = |old: &str, new: &str| (old.to_owned(), new.to_owned());
+        assert_eq!(shown(r#"{"celsius":1}"#, r#"{"celsius":2}"#), pair(r#"{"celsius":1}"#, r#"{"celsius":2}"#));
+        let [old, new, more] = ["4.2", "5.1", "4.2,\"by\":\"x\""]
+            .map(|celsius| format!(r#"{{"hour":8661,"time":"2013-12-28T02:00:00Z","celsius":{celsius}}}"#));
+        assert_eq!(shown(&old, &new), pair("celsius: 4.2", "celsius: 5.1"));
+        assert_eq!(shown(&old, &more), pair("(no such field)", "by: \"x\""));
+        let (old, new) = (format!("{}1", "a".repeat(60)), format!("{}2", "a".repeat(60)));
+        assert_eq!(shown(&old, &new), pair("…aaaaaaaa1", "…aaaaaaaa2"));
+        assert_eq!(shown(&"é".repeat(50), "x").1, "x");
     }
 
     #[test]

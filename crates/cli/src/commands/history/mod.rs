@@ -10,6 +10,7 @@ mod graph;
 mod plan;
 mod repairs;
 mod sources;
+mod times;
 mod trace;
 
 pub use graph::run as graph;

@@ -1,11 +1,13 @@
 //! `millrace repair plan`: what a correction of the past would replay and rewrite. It changes nothing.
 
+mod host;
 mod picture;
 mod words;
 
 use super::{
-    corrections::{self, Corrections},
+    corrections::{self, Corrections, Records},
     sources::{Functions, Sources, Version},
+    times,
 };
 use crate::{
     args::{Global, PlanArgs},
@@ -14,6 +16,7 @@ use crate::{
     report::Outcome,
     show,
 };
+use host::HostPlan;
 use millrace_causality::{
     Attempted, Candidate, Changes, Class, Discovery, Kept, Place, Reason, Rewritten, Settings, Table, discover,
 };
@@ -40,10 +43,21 @@ pub fn run(args: &PlanArgs, global: &Global, out: &mut Out) -> Outcome {
     if args.log.is_some() && args.at.is_none() && args.values.is_none() {
         return Err(Code::CorrectionInvalid.error("give --at or --values with a log").into());
     }
+    if let Some(plan) = HostPlan::find(args, global)? {
+        return if out.json() { Ok(out.object(&plan.object())?) } else { plan.print(out) };
+    }
+    // Before the journal is read as it is: this opens the namespace.
+    let observed = match (args.log.as_deref(), corrections::times(args.at.as_deref())?) {
+        (Some(log), Some((from, to))) => times::within(global, log, from, to)?,
+        _ => None,
+    };
     let (sources, log) = Sources::load_for(global, &args.with, Version::Repaired, args.log.as_deref().unwrap_or(""))?;
     let mut plan = Plan::new(&sources, &args.run_external)?;
     if args.log.is_some() {
-        let mut within = |from, to| sources.within(&log, from, to);
+        let mut within = |from, to| match &observed {
+            Some(observed) => Ok(Records::Each(observed.clone())),
+            None => sources.within(&log, from, to).map(|(first, last)| Records::From(first, last)),
+        };
         let corrections = corrections::read(args.at.as_deref(), args.values.as_deref(), &mut within)?;
         plan.correct(&log, &corrections, args.accept_unknown)?;
     }
@@ -444,16 +458,7 @@ impl<'a> Plan<'a> {
             let range = if first == last { format!("@{first}") } else { format!("@{first}..{last}") };
             format!("{}{range}", self.log(*at, *log))
         });
-        match reason {
-            Reason::Code => "ran the code that is replaced".into(),
-            Reason::RecordCorrected => format!("triggered by corrected {records}"),
-            Reason::ReadCorrected => format!("read corrected {records}"),
-            Reason::RecordRewritten => format!("triggered by rewritten {records}"),
-            Reason::ReadRewritten => format!("read rewritten {records}"),
-            Reason::LetterRewritten => format!("retry of a dead letter that changes, {records}"),
-            Reason::NumberMoves => format!("used {records}, whose number may change"),
-            Reason::CountMoves => format!("read the newest record of {}", self.log(*at, *log)),
-        }
+        words::why(reason.word(), &records, &self.log(*at, *log))
     }
 
     /// How long the replay takes, about, and on how many workers.
@@ -627,15 +632,8 @@ impl<'a> Plan<'a> {
             let text = format!("{function:<16} {count:>9} {runs}  may repeat effects outside the namespace");
             line(std::mem::take(&mut word), text)?;
         }
-        if self.is_too_large() {
-            let most = show::grouped(repairs::SLOTS_MAX as u64);
-            line("stops", format!("one repair replaces at most {most} records; correct fewer at once"))?;
-        } else if self.stops() {
-            line(
-                "stops",
-                "`millrace repair run` would stop at runs that cannot be replayed, and at these messages and relays"
-                    .into(),
-            )?;
+        if self.is_too_large() || self.stops() {
+            line("stops", words::stops(self.is_too_large()))?;
         }
         let mut word = "stale";
         let [own_stale, _] = self.logs(|found| &found.stale);

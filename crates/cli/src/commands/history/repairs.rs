@@ -3,8 +3,9 @@
 
 use super::{
     super::sandbox,
-    corrections,
+    corrections::{self, Records},
     sources::{Sources, Version},
+    times,
 };
 use crate::{
     args::{Global, RepairCommand, RepairRunArgs, RepairShowArgs, WithArgs},
@@ -75,8 +76,11 @@ fn of_run(args: &RepairRunArgs, global: &Global) -> Result<Ask> {
         return Err(Code::CorrectionInvalid.error("--at needs --values or --void"));
     }
     let mut within = |from, to| {
+        if let Some(observed) = times::within(global, log, from, to)? {
+            return Ok(Records::Each(observed));
+        }
         let sources = Sources::load(global, &WithArgs { with: Vec::new() }, Version::Original)?;
-        sources.within(log, from, to)
+        sources.within(log, from, to).map(|(first, last)| Records::From(first, last))
     };
     let read = corrections::read(args.at.as_deref(), args.values.as_deref(), &mut within)?;
     let corrections = read.into_iter().map(|(seqno, value)| Correction { seqno, value }).collect();
@@ -130,6 +134,10 @@ fn of_code(args: &RepairRunArgs, function: &str, global: &Global) -> Result<Ask>
 /// Makes a request, waits until it is done, and prints the result.
 fn begin(place: &Place, ask: Ask, global: &Global, out: &mut Out) -> Outcome {
     let applies = matches!(ask, Ask::Apply(_));
+    if ask.number().is_none() {
+        // Who may not see the repair could only open it.
+        place.repairs()?;
+    }
     let asked = place.ask_repair(ask)?;
     let done = if asked.is_moving() || asked.has_news_for_others() { wait(place, &asked, global)? } else { asked };
     tell(&done, out)?;

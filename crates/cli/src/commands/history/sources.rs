@@ -126,20 +126,8 @@ impl Sources {
         named.collect()
     }
 
-    /// The name of a record: its log and number; with the namespace, if there are several.
-    pub fn record_name(&self, place: Spot) -> String {
-        let (table, row) = (self.history.table(place), self.history.row(place));
-        let log = table.log_name(row.subject).unwrap_or("(removed log)");
-        format!("{}{log}@{}", self.prefix(place), row.seqno)
-    }
-
-    /// The name of a run's function.
-    pub fn function_name(&self, place: Spot) -> String {
-        let (table, row) = (self.history.table(place), self.history.row(place));
-        format!("{}{}", self.prefix(place), table.function_name(row.subject).unwrap_or("(removed function)"))
-    }
-
-    fn prefix(&self, place: Spot) -> String {
+    /// What is in front of the name of a record or run: the namespace, if there are several.
+    pub fn prefix(&self, place: Spot) -> String {
         if self.sources.len() > 1 { format!("{}:", self.sources[place.table as usize].name) } else { String::new() }
     }
 
@@ -477,7 +465,7 @@ impl Facts {
 }
 
 /// The last meaningful part of a path.
-fn name_of(path: &Path) -> String {
+pub(super) fn name_of(path: &Path) -> String {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut parts = whole.iter().rev().map(|part| part.to_string_lossy().into_owned());
     let named = parts.find(|part| !part.starts_with('.') && part != "sock");

@@ -23,6 +23,7 @@ pub fn run(command: &DeviceCommand, global: &Global, out: &mut Out) -> Outcome {
         DeviceCommand::Show(args) => show_one(&Place::find(global)?, &args.name, out),
         DeviceCommand::Rm(args) => rm(&Place::find(global)?, &args.name, out),
         DeviceCommand::Sim(args) => sim(args),
+        DeviceCommand::Attach(args) => super::attach::run(args, global, out),
     }
 }
 

@@ -1,7 +1,9 @@
 //! `millrace relay …`, `millrace outbox …` and `millrace device …`
 
+mod attach;
 mod device;
 mod outbox;
+mod port;
 mod relay;
 
 pub use device::run as device;

@@ -9,7 +9,7 @@ pub use append::{RECORD_MAX_BYTES, durability, whole_input};
 pub use transfer::{fields, types};
 
 use crate::{
-    args::{GetArgs, Global, LogCommand, LsArgs, SetArgs, TailArgs, TrimArgs},
+    args::{CreateArgs, GetArgs, Global, LogCommand, LsArgs, SetArgs, TailArgs, TrimArgs},
     out::{Out, Table},
     place::{
         Place,
@@ -18,13 +18,13 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_node::{Code, Error, HISTORY_ALL, LogName, Record, Result, history};
+use millrace_node::{Code, Error, HISTORY_ALL, LogName, Record, Result, TimeField, history};
 use serde_json::{Value, json};
 
 pub fn run(command: &LogCommand, global: &Global, out: &mut Out) -> Outcome {
     let here = || Place::find(global);
     match command {
-        LogCommand::Create(args) => create(&here()?, &args.name, args.history, out),
+        LogCommand::Create(args) => create(&here()?, args, out),
         LogCommand::Append(args) => append::run(&here()?, args, out),
         LogCommand::Get(args) => {
             let (place, log) = Place::of_log(global, &args.log)?;
@@ -57,36 +57,68 @@ fn count_for_namespace(error: Error, global: &Global) -> Error {
         .error(format!("{}; -n is the namespace: use -l {named} for the number of records", error.detail()))
 }
 
-fn create(place: &Place, name: &str, history: u64, out: &mut Out) -> Outcome {
-    let name: LogName = name.parse()?;
+fn create(place: &Place, args: &CreateArgs, out: &mut Out) -> Outcome {
+    let (name, history, time): (LogName, u64, _) = (args.name.parse()?, args.history, args.observed.field()?);
     let existed = place.create_log(&name, history)?;
+    let has_other = match &time {
+        Some(time) => place.set_time_field(&name, Some(time))?,
+        None => false,
+    };
+    let observed = time.as_ref().map_or(String::new(), |time| format!("; the time of the observation is in {time}"));
     if out.json() {
-        let change = if existed { "unchanged" } else { "created" };
-        out.object(
-            &json!({ "log": name, "history": Some(history).filter(|kept| *kept != HISTORY_ALL), "change": change }),
-        )?;
+        let change = match (existed, has_other) {
+            (false, _) => "created",
+            (true, true) => "updated",
+            (true, false) => "unchanged",
+        };
+        out.object(&changed(&name, Some(history), args.observed.time.is_some().then_some(&time), change))?;
     } else if existed {
-        out.line(format!("log {name} already exists, with a history of {}", history::show(history)))?;
+        out.line(format!("log {name} already exists, with a history of {}{observed}", history::show(history)))?;
     } else {
-        out.line(format!("created log {name} (keeps {})", kept(history)))?;
+        out.line(format!("created log {name} (keeps {}{observed})", kept(history)))?;
     }
     Ok(())
 }
 
+/// A change of a log for programs.
+fn changed(name: &LogName, history: Option<u64>, time: Option<&Option<TimeField>>, change: &str) -> Value {
+    let mut object = json!({ "log": name });
+    if let Some(history) = history {
+        object["history"] = json!(Some(history).filter(|kept| *kept != HISTORY_ALL));
+    }
+    if let Some(time) = time {
+        object["time"] = json!(time);
+    }
+    object["change"] = json!(change);
+    object
+}
+
 fn set(global: &Global, args: &SetArgs, out: &mut Out) -> Outcome {
     let (place, name) = Place::of_log(global, &args.name)?;
-    let (name, history): (LogName, u64) = (name.parse()?, args.history);
+    let (name, time): (LogName, _) = (name.parse()?, args.observed.field()?);
     let before = place.log(&name)?.history;
-    place.set_history(&name, history)?;
+    if let Some(history) = args.history {
+        place.set_history(&name, history)?;
+    }
+    let names_time = time.is_some() || args.no_time;
+    let has_other = names_time && place.set_time_field(&name, time.as_ref())?;
     if out.json() {
-        let change = if before == history { "unchanged" } else { "updated" };
-        out.object(
-            &json!({ "log": name, "history": Some(history).filter(|kept| *kept != HISTORY_ALL), "change": change }),
-        )?;
-    } else if before == history {
-        out.line(format!("log {name} already keeps {}", kept(history)))?;
-    } else {
-        out.line(format!("log {name} now keeps {}; before, it kept {}", kept(history), kept(before)))?;
+        let is_same = args.history.is_none_or(|history| history == before) && !has_other;
+        let change = if is_same { "unchanged" } else { "updated" };
+        out.object(&changed(&name, args.history, names_time.then_some(&time), change))?;
+        return Ok(());
+    }
+    match args.history {
+        Some(history) if before == history => out.line(format!("log {name} already keeps {}", kept(history)))?,
+        Some(history) => {
+            out.line(format!("log {name} now keeps {}; before, it kept {}", kept(history), kept(before)))?;
+        }
+        None => {}
+    }
+    match &time {
+        Some(time) => out.line(format!("log {name}: the time of the observation is in {time}"))?,
+        None if args.no_time => out.line(format!("log {name}: no field has the time of the observation"))?,
+        None => {}
     }
     Ok(())
 }
@@ -164,6 +196,9 @@ fn stat(place: &Place, name: &str, out: &mut Out) -> Outcome {
     out.line(format!("records      {bounds}"))?;
     out.line(format!("history      {}", kept(*history)))?;
     out.line(format!("last append  {last}"))?;
+    if let Some(time) = &log.time {
+        out.line(format!("observed     {time}"))?;
+    }
     out.line(format!("runs         {bound}"))?;
     Ok(())
 }
@@ -186,6 +221,9 @@ fn record_object(log: &str, record: &Record) -> Value {
         "log": log, "seqno": record.seqno, "id": show::id(record.id), "time": show::rfc3339(record.hlc),
         "cause": show::id(record.cause),
     });
+    if !record.headers.is_empty() {
+        object["headers"] = json!(record.headers);
+    }
     show::put_data(&mut object, &record.payload);
     object
 }

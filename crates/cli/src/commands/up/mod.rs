@@ -185,6 +185,10 @@ fn report(step: &Step, planned: bool, out: &mut Out) -> io::Result<()> {
         Some(false) => "; no longer amendable",
         None => "",
     };
-    let line = out.styled(style, &format!("{mark} {what} {} {word}{history}{amendable}{runs}", step.name));
+    let time = step.time.as_ref().map_or(String::new(), |change| match &change.to {
+        Some(time) => format!("; the time of the observation is in {time}"),
+        None => "; no field has the time of the observation".into(),
+    });
+    let line = out.styled(style, &format!("{mark} {what} {} {word}{history}{amendable}{time}{runs}", step.name));
     out.line(line)
 }

@@ -8,7 +8,7 @@ use crate::{
         response::{self, JSON, Response},
         session::Session,
     },
-    server,
+    turns,
 };
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use hyper::{
@@ -84,13 +84,13 @@ async fn committed<T: Send + Unpin + 'static>(
 }
 
 /// Executes a commit: here if no other client has to wait for it, and otherwise on the committing thread.
-pub(super) async fn commit<T: Send + Unpin + 'static>(
+pub(in crate::http) async fn commit<T: Send + Unpin + 'static>(
     access: &Access,
     act: impl Fn(&Access) -> Gated<T> + Send + 'static,
 ) -> Result<T> {
     // With durability memory a commit does not wait for the disk, so other loops may commit too.
     let others = access.served().facts().durability() == Durability::Memory;
-    let now = server::may_wait(others).and_then(|_waiting| access.now(&act));
+    let now = turns::may_wait(others).and_then(|_waiting| access.now(&act));
     if let Some(held) = now {
         return held.await;
     }

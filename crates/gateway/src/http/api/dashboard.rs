@@ -1,12 +1,29 @@
 //! The dashboard's pages. They contain nothing of a namespace and need no capability: a page asks for data as any other program does.
 
-use crate::http::response::{self, Response};
+use crate::http::{
+    mounts::Mount,
+    response::{self, Response},
+};
 use hyper::{
-    HeaderMap, StatusCode,
+    HeaderMap, StatusCode, Uri,
     header::{ACCEPT, HeaderValue, LOCATION, VARY},
 };
 use millrace_web::File;
 use millrace_wire::Result;
+use tokio::sync::Semaphore;
+
+/// Browsers get few files at once, and each is in memory already.
+const AT_ONCE: usize = 1024;
+
+/// The files below `/ui/`, and the way there from `/`.
+pub(in crate::http) static MOUNT: Mount = Mount {
+    name: "dashboard",
+    claims: is_claimed,
+    methods: "GET, HEAD",
+    body_max_bytes: 0,
+    at_once: Semaphore::const_new(AT_ONCE),
+    answer: |_, request| Box::pin(async move { answer(request.uri()) }),
+};
 
 /// Where the dashboard is.
 const HOME: &str = "/ui/";
@@ -24,8 +41,17 @@ pub(in crate::http) fn file_of(path: &str) -> Option<&str> {
     }
 }
 
+fn is_claimed(uri: &Uri, headers: &HeaderMap) -> bool {
+    let path = uri.path();
+    file_of(path).is_some() || path == "/" && is_wanted(headers)
+}
+
+fn answer(uri: &Uri) -> Result<Response> {
+    file_of(uri.path()).map_or_else(redirect, |file| Ok(show(file)))
+}
+
 /// Whether a browser asks, which shows pages.
-pub(in crate::http) fn is_wanted(headers: &HeaderMap) -> bool {
+fn is_wanted(headers: &HeaderMap) -> bool {
     headers.get(ACCEPT).and_then(|types| types.to_str().ok()).is_some_and(|types| types.contains("text/html"))
 }
 

@@ -129,10 +129,14 @@ fn of_server(metrics: &mut Metrics, hosted: &Hosted) {
     metrics.counter("millrace_connections_accepted_total", help, "", counters.accepted.load(Relaxed));
     let help = "Connections that were refused, or closed because of invalid or missing data.";
     metrics.counter("millrace_connections_dropped_total", help, "", counters.dropped.load(Relaxed));
-    for (protocol, requests) in [("http", &counters.http_requests), ("wire", &counters.wire_requests)] {
+    for (protocol, requests) in
+        [("http", &counters.http_requests), ("wire", &counters.wire_requests), ("mqtt", &hosted.mqtt.packets)]
+    {
         let labels = format!("protocol=\"{protocol}\"");
         metrics.counter("millrace_requests_total", "Answered requests.", &labels, requests.load(Relaxed));
     }
+    let help = "Messages of MQTT with quality 0 that were not appended.";
+    metrics.counter("millrace_mqtt_dropped_total", help, "", hosted.mqtt.dropped.load(Relaxed));
     let help = "Answers that were errors.";
     metrics.counter("millrace_failures_total", help, "", counters.failures.load(Relaxed));
     let help = "Bytes received over connections.";
@@ -196,11 +200,35 @@ fn of_namespace(hosted: &Hosted, access: &Access) -> Gated<Vec<Sample>> {
         journal(&mut samples, name, namespace);
         logs_and_functions(&mut samples, name, namespace)?;
         links(&mut samples, name, namespace)?;
+        databases(&mut samples, name, namespace)?;
         topics(&mut samples, name, access.served())?;
         times(&mut samples, name, namespace)?;
         host(&mut samples, hosted, name);
         Ok(samples)
     })
+}
+
+fn databases(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Result<()> {
+    for doc in millrace_node::documents::databases(namespace)? {
+        let labels = format!("namespace=\"{name}\",database=\"{}\"", doc.database);
+        let mut add =
+            |metric, kind, help, value: u64| samples.push((metric, kind, help, labels.clone(), Value::Number(value)));
+        add("millrace_database_unwritten_rows", "gauge", "Writes that the database does not have.", doc.unwritten);
+        let help = "Bytes of keys and values that the database does not have.";
+        add("millrace_database_unwritten_bytes", "gauge", help, doc.unwritten_bytes);
+        let help = "Age of the oldest write that the database does not have, in milliseconds.";
+        add("millrace_database_oldest_ms", "gauge", help, doc.oldest_ms.unwrap_or(0));
+        add("millrace_database_waiting_answers", "gauge", "Answers that wait for the database.", doc.waiting);
+        let help = "Whether something keeps the host from writing to the database.";
+        add("millrace_database_trouble", "gauge", help, doc.trouble.is_some().into());
+        let help = "Transactions that were written to the database since the host started.";
+        add("millrace_database_transactions_total", "counter", help, doc.transactions);
+        add("millrace_database_rows_total", "counter", "Rows of these transactions.", doc.rows);
+        let help = "Writes that were not sent, because a later one of the same key was in their transaction.";
+        add("millrace_database_coalesced_total", "counter", help, doc.coalesced);
+        add("millrace_database_refused_total", "counter", "Transactions that the database refused.", doc.refused);
+    }
+    Ok(())
 }
 
 fn journal(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) {

@@ -18,7 +18,9 @@ use crate::{
     documents::{Query, invalid, shown},
     memory::Reservation,
 };
+pub(in crate::http) use append::commit;
 use hyper::{HeaderMap, Request, body::Incoming, header::CONTENT_TYPE};
+pub(in crate::http) use logs::described;
 use millrace_node::{Access, Durability, Gated, Record};
 use millrace_wire::{Code, Result};
 use std::time::Duration;
@@ -29,7 +31,7 @@ pub(super) const WAIT_MAX_MS: u64 = 5 * 60 * 1000;
 const RECORDS_JSON: &str = "application/vnd.millrace.records+json";
 
 /// A header's text; it may come once.
-fn header<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>> {
+pub(in crate::http) fn header<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
@@ -39,7 +41,7 @@ fn header<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>> {
 }
 
 /// The durability that a request asks for, as parameter `durability` or as header `Millrace-Durability`.
-fn durability(headers: &HeaderMap, query: &mut Query) -> Result<Option<Durability>> {
+pub(in crate::http) fn durability(headers: &HeaderMap, query: &mut Query) -> Result<Option<Durability>> {
     let parse = |text: &str| match text {
         "memory" => Ok(Durability::Memory),
         "disk" => Ok(Durability::Disk),

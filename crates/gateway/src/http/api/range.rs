@@ -1,6 +1,6 @@
 //! Several records of a log, in JSON or one line of JSON each.
 
-use super::{Rationed, WAIT_MAX_MS, accepts, bytes_of, durability, rationed, wait_of};
+use super::{Rationed, WAIT_MAX_MS, accepts, bytes_of, durability, rationed, tail::parquet, wait_of};
 use crate::{
     documents::{Query, RecordDoc, invalid, moment},
     http::{
@@ -37,13 +37,17 @@ pub(in crate::http) async fn read<B>(
     name: &str,
     request: &Request<B>,
 ) -> Result<Response> {
+    if accepts(request.headers(), parquet::PARQUET) {
+        return parquet::read(session, namespace, name, request).await;
+    }
     let mut query = Query::parse(request.uri().query().unwrap_or(""))?;
     let from = query.number("from", 1, u64::MAX)?;
     let at = moment(&mut query, "at")?;
     if from.is_some() && at.is_some() {
         return Err(invalid("'from' and 'at' cannot both be given"));
     }
-    let count = query.number("count", 1, COUNT_MAX)?.unwrap_or(COUNT) as u32; // at most 10000
+    let count = query.number("count", 1, COUNT_MAX)?.unwrap_or(COUNT);
+    let until = query.number("until", 1, u64::MAX)?.unwrap_or(u64::MAX);
     let wait = wait_of(query.number("wait_ms", 0, WAIT_MAX_MS)?);
     let durability = durability(request.headers(), &mut query)?;
     query.finish()?;
@@ -54,6 +58,7 @@ pub(in crate::http) async fn read<B>(
         (None, Some(at)) => access.seqno_at(&log, at, durability).await?,
         (None, None) => log.earliest().max(1),
     };
+    let count = count.min(until.saturating_sub(from).saturating_add(u64::from(until >= from))) as u32; // at most 10000
     if !wait.is_zero() && log.latest() < from {
         let mut stopped = session.stopped.clone();
         tokio::select! {

@@ -68,6 +68,8 @@ fn host<'r>(headers: &'r HeaderMap, uri: &'r Uri, version: Version) -> Result<Op
     let mut hosts = headers.get_all(HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
         (None, _) if version == Version::HTTP_10 => None,
+        // The pseudo-header `:authority` replaces it.
+        (None, _) if version == Version::HTTP_2 && uri.authority().is_some() => None,
         (None, _) => return Err(malformed("the request has no Host header")),
         (Some(host), None) => Some(host.to_str().map_err(|_| malformed("the Host header is not text"))?),
         (Some(_), Some(_)) => return Err(malformed("the request has more than one Host header")),

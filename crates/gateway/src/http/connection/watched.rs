@@ -139,11 +139,18 @@ pub(in crate::http) struct Watched<S> {
     again: Bytes,
     /// A refusal that goes out in place of hyper's, and how much of it has gone.
     instead: Option<(Vec<u8>, usize)>,
+    /// Whether refusals of hyper's are replaced.
+    replaces: bool,
 }
 
 impl<S> Watched<S> {
     pub fn new(stream: S, activity: Arc<Activity>, hosted: Arc<Hosted>) -> Self {
-        Self { stream, activity, hosted, again: Bytes::new(), instead: None }
+        Self { stream, activity, hosted, again: Bytes::new(), instead: None, replaces: true }
+    }
+
+    /// The same, written as it is: the bytes of an answer over HTTP/2 may look like a refusal.
+    pub fn unchanged(stream: S, activity: Arc<Activity>, hosted: Arc<Hosted>) -> Self {
+        Self { replaces: false, ..Self::new(stream, activity, hosted) }
     }
 
     /// Gives back what was read and not used: a request that has begun.
@@ -224,7 +231,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if self.instead.is_none() && buf.starts_with(b"HTTP/1.1 4") && !self.activity.raw.load(Relaxed) {
+        if self.replaces && self.instead.is_none() && buf.starts_with(b"HTTP/1.1 4") && !self.activity.raw.load(Relaxed)
+        {
             self.instead = bare_refusal(buf).map(|error| (response::raw_refusal(&error), 0));
         }
         let written = match self.instead {
@@ -241,7 +249,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let first = bufs.iter().find(|buf| !buf.is_empty());
-        if self.instead.is_some() || first.is_some_and(|buf| buf.starts_with(b"HTTP/1.1 4")) {
+        if self.instead.is_some() || self.replaces && first.is_some_and(|buf| buf.starts_with(b"HTTP/1.1 4")) {
             return self.poll_write(cx, first.map_or(&[], |buf| buf));
         }
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);

@@ -2,7 +2,7 @@
 
 use crate::{
     Hosted,
-    server::{Listen, Server, ServerOptions},
+    server::{Server, ServerOptions},
     wire::tests::{framed, hello},
 };
 use millrace_journal::medium::sim::{Call, Fault, SimDisk};
@@ -29,7 +29,7 @@ const HANG: Duration = Duration::from_secs(120);
 
 fn serve(namespace: Namespace) -> (Server, SocketAddr) {
     let served = Served::new("farm".parse().unwrap(), namespace).unwrap();
-    let listen = Listen::On(vec!["127.0.0.1:0".parse().unwrap()]);
+    let listen = "127.0.0.1:0".parse().unwrap();
     let options = ServerOptions { listen, loops: 2, ..ServerOptions::default() };
     let server = Server::start(Arc::new(Hosted::new(vec![served])), &options).unwrap();
     let address = server.bound().addresses[0];

@@ -12,10 +12,11 @@
 //!  READY  9  host (8)                 the digest (32)  the number for which the secret is to be encrypted (32)
 //!  GIVE  10  host (8)                 the digest (32)  the encrypted secret (80)
 //!  TOOK  11  host (8)                 the digest (32)
+//!  LEFT  12  host (8)
 //! ```
 //!
-//! WHERE is answered with HERE, START with KNOWN, OFFER with READY, and that with GIVE; a host that has the secret answers OFFER and GIVE
-//! with TOOK. A host that does not know a message ignores it.
+//! WHERE is answered with HERE, START with KNOWN (and with LEFT, if the other host was removed), OFFER with READY, and that with GIVE; a
+//! host that has the secret answers OFFER and GIVE with TOOK. A host that does not know a message ignores it.
 
 use crate::secrets::{PUBLIC_BYTES, SEALED_BYTES, SecretDigest};
 use millrace_group::Beat;
@@ -31,6 +32,7 @@ const OFFER: u8 = 8;
 const READY: u8 = 9;
 const GIVE: u8 = 10;
 const TOOK: u8 = 11;
+const LEFT: u8 = 12;
 const BEAT_BYTES: usize = 20;
 
 /// A message of one host.
@@ -48,6 +50,8 @@ pub(super) enum Said {
     Start { boot: u64 },
     /// The answer: the newest start of the other host that the sender knows of; 0 for none.
     Known { boot: u64, newest: u64 },
+    /// The other host was removed from the cluster.
+    Left,
     /// There is a new secret of the cluster for the other host.
     Offer(SecretDigest),
     /// It is to be encrypted for this number.
@@ -68,6 +72,7 @@ impl Said {
             Said::Where => WHERE,
             Said::Start { .. } => START,
             Said::Known { .. } => KNOWN,
+            Said::Left => LEFT,
             Said::Offer(_) => OFFER,
             Said::Ready(..) => READY,
             Said::Give(..) => GIVE,
@@ -91,7 +96,7 @@ impl Said {
                 bytes.extend_from_slice(address.as_bytes());
                 bytes.extend_from_slice(name.as_bytes());
             }
-            Said::Where => {}
+            Said::Where | Said::Left => {}
             Said::Start { boot } => bytes.extend_from_slice(&boot.to_le_bytes()),
             Said::Known { boot, newest } => {
                 bytes.extend_from_slice(&boot.to_le_bytes());
@@ -125,6 +130,7 @@ impl Said {
             WHERE => Said::Where,
             START => Said::Start { boot: word(rest, 0)? },
             KNOWN => Said::Known { boot: word(rest, 0)?, newest: word(rest, 8)? },
+            LEFT => Said::Left,
             OFFER..=TOOK => {
                 let (digest, rest) = rest.split_first_chunk()?;
                 match *kind {
@@ -167,7 +173,7 @@ mod tests {
             assert_eq!(Said::parse(&bytes), Some((5, said)));
         }
         let starts = [Said::Start { boot: 9 }, Said::Known { boot: 9, newest: u64::MAX }];
-        for said in [here(true), here(false), Said::Where].into_iter().chain(starts) {
+        for said in [here(true), here(false), Said::Where, Said::Left].into_iter().chain(starts) {
             assert_eq!(Said::parse(&said.bytes(5)), Some((5, said)));
         }
         // An address that is longer than what came, and bytes that are no text.

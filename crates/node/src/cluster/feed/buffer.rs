@@ -7,7 +7,7 @@
 //!
 //! The feed is made once the group can be reached. From then on the topic knows the last record of it that it has, as of any feed.
 
-use super::flights::{Flights, Landed};
+use super::flights::Flights;
 use crate::{
     Gated, Namespace,
     cluster::{Cluster, Shared, calls::check_key, groups::Group, is_led, locked},
@@ -94,13 +94,11 @@ pub(super) fn attach(
 /// Creates the feed in the group of a topic. It is submitted once, and again after a refusal.
 fn begin(shared: &Arc<Shared>, topic: &str, flights: &mut Flights) -> Result<()> {
     let key = (topic.to_owned(), FEED.to_owned());
-    match flights.landed(&key) {
-        Landed::Flying => return Ok(()),
-        Landed::All(outcomes) => outcomes.into_iter().collect::<Result<Vec<u64>>>().map(drop)?,
-        Landed::Nothing => {}
+    if flights.is_open(&key) {
+        return flights.step(&key, 0).map(drop);
     }
     is_led(&shared.group_of(topic).unwrap_or_else(|_| shared.main.clone()))?;
-    let (reply, submitting, host) = (flights.reply(shared, &key), shared.clone(), shared.facts.host);
+    let (reply, submitting, host) = (flights.reply(shared, &key, 1, 0), shared.clone(), shared.facts.host);
     let (topic, log) = key;
     let action = Action::Feed { topic: topic.clone(), host, log, after: 0 };
     let found = move |found: Result<Arc<Group>>| match found.and_then(|group| is_led(&group).map(|()| group.id)) {

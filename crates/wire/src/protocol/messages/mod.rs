@@ -62,6 +62,8 @@ macro_rules! message_of_type {
             53 => $then!(Attached),
             54 => $then!(Entries),
             55 => $then!(Entered),
+            56 => $then!(Table),
+            57 => $then!(OfTable),
             64 => $then!(Session),
             65 => $then!(Opened),
             66 => $then!(Call),

@@ -109,6 +109,9 @@ pub struct Record<'b> {
     /// The record's bytes.
     #[serde(borrow, with = "serde_bytes")]
     pub data: &'b [u8],
+    /// Its headers: of each, the length of its name (2 bytes, little-endian) and the name, then the same of its value, both UTF-8.
+    #[serde(borrow, default, with = "serde_bytes", skip_serializing_if = "<[u8]>::is_empty")]
+    pub headers: &'b [u8],
 }
 
 impl Message for Record<'_> {
@@ -232,6 +235,38 @@ pub struct Document<'b> {
 
 impl Message for Document<'_> {
     const TYPE: u8 = 35;
+}
+
+/// Asks a table, or changes it. Answered with [`super::OfTable`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table<'b> {
+    /// The table's name.
+    pub table: &'b str,
+    /// The request, as table.md defines it.
+    #[serde(borrow, with = "serde_bytes")]
+    pub request: &'b [u8],
+    /// The durability that the answer requires; by default the namespace's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<Durability>,
+    /// A token of a lock: the request is refused if a higher one was seen.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<Fence<'b>>,
+}
+
+impl Message for Table<'_> {
+    const TYPE: u8 = 56;
+}
+
+/// The answer to [`super::Table`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfTable<'b> {
+    /// The answer, as table.md defines it.
+    #[serde(borrow, with = "serde_bytes")]
+    pub answer: &'b [u8],
+}
+
+impl Message for OfTable<'_> {
+    const TYPE: u8 = 57;
 }
 
 /// A request about repairs. Answered with [`super::Document`].

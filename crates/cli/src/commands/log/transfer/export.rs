@@ -10,7 +10,8 @@ use crate::{
     report::{self, Failure, Outcome},
     show,
 };
-use millrace_node::Code;
+use millrace_documents::observed_us;
+use millrace_node::{Code, TimeField};
 use serde_json::json;
 use std::{
     fs::{self, File},
@@ -27,24 +28,34 @@ const SURVEY_RECORDS: u64 = 1024;
 pub fn run(place: &Place, args: &ExportArgs, out: &mut Out) -> Outcome {
     let format = format_of(args.format, &args.output)?;
     let (from, to) = span(place, &args.log, args.from.as_deref(), args.to.as_deref())?;
-    let mut export = Export { place, args, format, from, to, records: 0, missing: 0 };
+    let time = place.log(&args.log)?.time;
+    let mut export = Export { place, args, format, from, to, time, records: 0, missing: 0, untimed: 0 };
     if is_stream(&args.output) {
         if format == Format::Parquet && io::stdout().is_terminal() {
             return Err(Code::FormatUnfit.error("Parquet is binary and cannot be written to a terminal").into());
         }
         // The export itself is all that is printed.
         export.write(File::from(io::stdout().as_fd().try_clone_to_owned()?))?;
+        if let Some(untimed) = export.untimed() {
+            crate::feed::stderr(&format!("{untimed}\n"));
+        }
         return export.complete();
     }
     let partial = Partial::create(&args.output)?;
     partial.finish(|file| export.write(file))?;
-    let Export { records, .. } = export;
+    let records = export.records;
     if out.json() {
-        let object = json!({ "log": args.log, "file": args.output, "records": records, "from": from, "to": to });
+        let mut object = json!({ "log": args.log, "file": args.output, "records": records, "from": from, "to": to });
+        if export.time.is_some() {
+            object["untimed"] = json!(export.untimed);
+        }
         out.object(&object)?;
     } else {
         let file = args.output.display();
         out.line(format!("exported {} of log {} to {file}", show::count(records, "record"), args.log))?;
+        if let Some(untimed) = export.untimed() {
+            out.line(untimed)?;
+        }
     }
     export.complete()
 }
@@ -60,23 +71,28 @@ struct Export<'a> {
     records: u64,
     /// Records that should have been written, and could not be read.
     missing: u64,
+    /// The field that has the time of the observation, and how many records have no time there.
+    time: Option<TimeField>,
+    untimed: u64,
 }
 
 impl Export<'_> {
     fn write(&mut self, file: File) -> Outcome {
         let writer = BufWriter::with_capacity(BUFFER_BYTES, file);
         let mut sink: Box<dyn Sink> = match self.format {
-            Format::Ndjson => Box::new(Lines { log: self.args.log.clone(), writer }),
-            Format::Csv => Box::new(csv::Rows::new(writer, self.columns()?)?),
-            Format::Parquet => Box::new(Groups::new(writer)?),
+            Format::Ndjson => Box::new(Lines { log: self.args.log.clone(), writer, is_observed: self.time.is_some() }),
+            Format::Csv => Box::new(csv::Rows::new(writer, self.columns()?, self.time.is_some())?),
+            Format::Parquet => Box::new(Groups::new(writer, self.time.is_some())?),
         };
         let progress = self.progress("exporting");
-        let (mut records, mut missing) = (0, 0);
+        let (mut records, mut missing, mut untimed) = (0, 0, 0);
         self.place.read(&self.args.log, self.from, self.to, &mut |seqno, found| {
             match found {
                 Found::Record(record) => {
-                    sink.put(&record)?;
+                    let observed = self.time.as_ref().and_then(|time| observed_us(&record.payload, time));
+                    sink.put(&record, observed)?;
                     records += 1;
+                    untimed += u64::from(self.time.is_some() && observed.is_none());
                 }
                 Found::Missed(_) if self.args.from.is_some() && records == 0 => {
                     return Err(below_history(&self.args.log, seqno).into());
@@ -93,7 +109,7 @@ impl Export<'_> {
             Ok(())
         })?;
         sink.end()?;
-        (self.records, self.missing) = (records, missing);
+        (self.records, self.missing, self.untimed) = (records, missing, untimed);
         Ok(())
     }
 
@@ -123,6 +139,13 @@ impl Export<'_> {
             next = last + 1;
         }
         Ok(survey.columns())
+    }
+
+    /// Says how many records have no time of the observation.
+    fn untimed(&self) -> Option<String> {
+        let time = self.time.as_ref().filter(|_| self.untimed > 0)?;
+        let (records, has) = (show::count(self.untimed, "record"), if self.untimed == 1 { "has" } else { "have" });
+        Some(format!("{records} {has} no time in {time}: `observed` is empty there"))
     }
 
     /// Says what is missing, once everything else is in place.

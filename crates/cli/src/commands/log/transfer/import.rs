@@ -10,7 +10,8 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_node::{AppendOptions, Code, NewRecord, Result};
+use millrace_documents::observed_us;
+use millrace_node::{AppendOptions, Code, NewRecord, Result, TimeField};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::{
@@ -32,21 +33,22 @@ const BUFFER_BYTES: usize = 256 << 10;
 pub fn run(place: &Place, args: &ImportArgs, out: &mut Out) -> Outcome {
     let format = format_of(args.format, &args.file)?;
     // A missing log is reported before any input is read.
-    place.bounds(&args.log)?;
+    let time = place.log(&args.log)?.time;
     if let Some(option) = args.reading.only_for_csv().filter(|_| format != Format::Csv) {
         let detail = format!("{option} is for CSV, and {} is read as {}", args.file.display(), name(format));
         return Err(Code::UsageInvalid.error(detail).into());
     }
     let Input { mut source, size, read } = Input::open(&args.file, format, &args.reading)?;
     if args.dry_run {
-        return dry_run(&mut *source, args, format, out);
+        return dry_run(&mut *source, args, format, Untimed { time, records: 0 }, out);
     }
     let (total, unit) = match size {
         Size::Bytes(bytes) => (Some(bytes), Unit::Bytes),
         Size::Records(records) => (Some(records), Unit::Records),
         Size::Unknown => (None, Unit::Records),
     };
-    let mut import = Import { place, args, done: 0, last: 0, size, read, stop: stop_flag()? };
+    let untimed = Untimed { time, records: 0 };
+    let mut import = Import { place, args, done: 0, last: 0, size, read, untimed, stop: stop_flag()? };
     import.pass_over(&mut *source).map_err(|error| error.within(args.file.display()))?;
     // A progress bar would disturb a user who is typing.
     let wanted = !(is_stream(&args.file) && io::stdin().is_terminal());
@@ -55,34 +57,63 @@ pub fn run(place: &Place, args: &ImportArgs, out: &mut Out) -> Outcome {
     let (done, last) = (import.done, import.last);
     if out.json() {
         let first = (done > 0).then(|| last + 1 - done);
-        let object = json!({ "log": args.log, "file": args.file, "records": done, "skipped": args.skip,
+        let mut object = json!({ "log": args.log, "file": args.file, "records": done, "skipped": args.skip,
             "first": first, "last": first.map(|_| last), "format": name(format), "read": source.describe().to_json() });
+        if let Some(untimed) = import.untimed.to_json() {
+            object["untimed"] = json!(untimed);
+        }
         out.object(&object)?;
     } else {
         out.line(format!("imported {} into log {}", show::count(done, "record"), args.log))?;
-        for line in source.describe().lines() {
+        for line in source.describe().lines().into_iter().chain(import.untimed.line()) {
             out.line(line)?;
         }
     }
     Ok(())
 }
 
+/// The records that have no time in the field that the log names for the time of the observation.
+struct Untimed {
+    time: Option<TimeField>,
+    records: u64,
+}
+
+impl Untimed {
+    fn look(&mut self, record: &[u8]) {
+        self.records += u64::from(self.time.as_ref().is_some_and(|time| observed_us(record, time).is_none()));
+    }
+
+    fn to_json(&self) -> Option<u64> {
+        self.time.as_ref().map(|_| self.records)
+    }
+
+    fn line(&self) -> Option<String> {
+        let time = self.time.as_ref().filter(|_| self.records > 0)?;
+        let (records, has) = (show::count(self.records, "record"), if self.records == 1 { "has" } else { "have" });
+        Some(format!("{records} {has} no time in {time}: the time of the append takes its place"))
+    }
+}
+
 /// Reads the file to its end, and shows how; appends nothing.
-fn dry_run(source: &mut dyn Source, args: &ImportArgs, format: Format, out: &mut Out) -> Outcome {
+fn dry_run(source: &mut dyn Source, args: &ImportArgs, format: Format, mut untimed: Untimed, out: &mut Out) -> Outcome {
     let (mut records, mut first) = (0, None);
     while let Some(record) = source.next().map_err(|error| error.within(args.file.display()))? {
         records += 1;
+        untimed.look(&record);
         first.get_or_insert(record);
     }
     if out.json() {
         let mut object = json!({ "file": args.file, "records": records, "format": name(format),
             "read": source.describe().to_json() });
+        if let Some(untimed) = untimed.to_json() {
+            object["untimed"] = json!(untimed);
+        }
         show::put_data(&mut object, &first.unwrap_or_default());
         out.object(&object)?;
         return Ok(());
     }
     out.line(format!("{} of {} would be imported", show::count(records, "record"), args.file.display()))?;
-    for line in source.describe().lines() {
+    for line in source.describe().lines().into_iter().chain(untimed.line()) {
         out.line(line)?;
     }
     if let Some(first) = first {
@@ -186,6 +217,7 @@ struct Import<'a> {
     size: Size,
     read: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
+    untimed: Untimed,
 }
 
 impl Import<'_> {
@@ -216,6 +248,7 @@ impl Import<'_> {
                 match source.next() {
                     Ok(Some(payload)) => {
                         bytes += payload.len();
+                        self.untimed.look(&payload);
                         records.push(Ok(NewRecord { log: self.args.log.clone(), payload }));
                     }
                     // Records that were read before are imported first.

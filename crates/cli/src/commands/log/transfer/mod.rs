@@ -27,8 +27,8 @@ const SHOWN_COLUMNS: usize = 40;
 
 /// Where exported records go.
 trait Sink {
-    /// Takes one record.
-    fn put(&mut self, record: &Record) -> Outcome;
+    /// Takes one record, and when what it reports was observed, if it says so.
+    fn put(&mut self, record: &Record, observed: Option<i64>) -> Outcome;
     /// Writes what is still held back.
     fn end(self: Box<Self>) -> Outcome;
 }
@@ -40,6 +40,9 @@ trait Source {
     /// How the file is read, and what of this was guessed.
     fn describe(&self) -> Described;
 }
+
+/// The column of the time of the observation, where the log says which field has it. Import passes over it: the field has the time.
+const OBSERVED: &str = "observed";
 
 /// How a file is read.
 #[derive(Clone, Debug, Default)]

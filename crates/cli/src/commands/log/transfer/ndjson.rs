@@ -1,7 +1,7 @@
 //! NDJSON: each line an object, as `log get --json` prints it and `log append --ndjson` takes it, or any object that is a record itself.
 
 use super::{
-    Described, Sink, Source,
+    Described, OBSERVED, Sink, Source,
     fields::{Fields, compact},
     invalid, unreadable,
 };
@@ -13,6 +13,7 @@ use crate::{
     },
     report::Outcome,
 };
+use millrace_documents::rfc3339_us;
 use millrace_node::{Record, Result};
 use std::{
     io::{BufRead, Read, Write},
@@ -29,11 +30,17 @@ pub const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 pub struct Lines<W> {
     pub log: String,
     pub writer: W,
+    /// Whether a line has the time of the observation.
+    pub is_observed: bool,
 }
 
 impl<W: Write> Sink for Lines<W> {
-    fn put(&mut self, record: &Record) -> Outcome {
-        serde_json::to_writer(&mut self.writer, &record_object(&self.log, record)).map_err(std::io::Error::from)?;
+    fn put(&mut self, record: &Record, observed: Option<i64>) -> Outcome {
+        let mut object = record_object(&self.log, record);
+        if self.is_observed {
+            object[OBSERVED] = observed.map(rfc3339_us).into();
+        }
+        serde_json::to_writer(&mut self.writer, &object).map_err(std::io::Error::from)?;
         Ok(self.writer.write_all(b"\n")?)
     }
 
@@ -69,7 +76,7 @@ const EXPORTED: [&str; 5] = ["log", "seqno", "id", "time", "cause"];
 /// objects have a field `data`, too.
 fn is_exported(object: &Fields<'_>) -> bool {
     let (meta, rest): (Vec<&str>, Vec<&str>) =
-        object.0.iter().map(|(name, _)| name.as_str()).partition(|name| EXPORTED.contains(name));
+        object.0.iter().map(|(name, _)| name.as_str()).partition(|name| *name == OBSERVED || EXPORTED.contains(name));
     matches!(rest[..], ["data" | "base64"]) && (meta.is_empty() || EXPORTED.iter().all(|key| meta.contains(key)))
 }
 

@@ -1,20 +1,17 @@
 //! Parquet: the columns seqno, time, id, cause and data, in row groups that fit in memory.
 
-use super::{Column, Described, Sink, Source, invalid, table::no_column, unreadable};
+use super::{Column, Described, OBSERVED, Sink, Source, invalid, table::no_column, unreadable};
 use crate::{args::ReadingArgs, report::Outcome, show};
+use millrace_gateway::ParquetWriter;
 use millrace_node::{Code, Error, Record, Result};
 use parquet::{
-    basic::{Compression, ConvertedType, Type as Physical},
+    basic::{ConvertedType, Type as Physical},
     column::reader::{ColumnReader, ColumnReaderImpl},
-    data_type::{ByteArray, ByteArrayType, Int64Type},
+    data_type::{ByteArray, ByteArrayType},
     errors::ParquetError,
-    file::{
-        properties::{EnabledStatistics, WriterProperties},
-        reader::{FileReader, SerializedFileReader},
-        writer::{SerializedFileWriter, SerializedRowGroupWriter},
-    },
+    file::reader::{FileReader, SerializedFileReader},
     record::{Field, Row, reader::RowIter},
-    schema::{parser::parse_message_type, types::Type},
+    schema::types::Type,
 };
 use std::{
     cell::Cell,
@@ -25,124 +22,31 @@ use std::{
     sync::{Arc, Once},
 };
 
-const SCHEMA: &str = "message log {
-  required int64 seqno (integer(64, false));
-  required int64 time (timestamp(micros, true));
-  required binary id (string);
-  optional binary cause (string);
-  required binary data;
-}";
-/// The columns of an export, and the one of them that import reads.
+/// The columns of an export, without the one of [`OBSERVED`], and the one of them that import reads.
 const EXPORTED: [&str; 5] = ["seqno", "time", "id", "cause", DATA];
 const DATA: &str = "data";
-/// A row group is written when it has this number of bytes or of records.
+/// A row group is written when it has this number of bytes.
 const GROUP_BYTES_MAX: usize = 8 << 20;
-const GROUP_RECORDS_MAX: usize = 64 << 10;
 /// Records read at once.
 const READ_RECORDS: usize = 64;
 
 /// Writes row groups.
-pub struct Groups<W: Write + Send> {
-    writer: SerializedFileWriter<W>,
-    group: Group,
-}
-
-/// Records that are not written yet, by column.
-#[derive(Default)]
-struct Group {
-    seqnos: Vec<i64>,
-    times: Vec<i64>,
-    ids: Vec<ByteArray>,
-    causes: Vec<ByteArray>,
-    caused: Vec<i16>,
-    data: Vec<ByteArray>,
-    bytes: usize,
-}
-
-fn failed(error: ParquetError) -> std::io::Error {
-    match error {
-        ParquetError::External(error) => match error.downcast::<std::io::Error>() {
-            Ok(error) => *error,
-            Err(error) => std::io::Error::other(error),
-        },
-        error => std::io::Error::other(error),
-    }
-}
+pub struct Groups<W: Write + Send>(ParquetWriter<W>);
 
 impl<W: Write + Send> Groups<W> {
-    pub fn new(writer: W) -> Outcome<Self> {
-        let schema = parse_message_type(SCHEMA).map_err(failed)?;
-        // Each record is its own value: a dictionary or bounds of whole records would only repeat them.
-        let properties = WriterProperties::builder()
-            .set_compression(Compression::SNAPPY)
-            .set_dictionary_enabled(false)
-            .set_statistics_enabled(EnabledStatistics::None)
-            .set_created_by(concat!("millrace ", env!("CARGO_PKG_VERSION")).into())
-            .build();
-        let writer = SerializedFileWriter::new(writer, Arc::new(schema), Arc::new(properties)).map_err(failed)?;
-        Ok(Self { writer, group: Group::default() })
+    /// `is_observed`: rows have the time of the observation.
+    pub fn new(writer: W, is_observed: bool) -> Outcome<Self> {
+        Ok(Self(ParquetWriter::new(writer, is_observed, GROUP_BYTES_MAX)?))
     }
-
-    fn write_group(&mut self) -> Result<(), ParquetError> {
-        let group = std::mem::take(&mut self.group);
-        let mut rows = self.writer.next_row_group()?;
-        write_numbers(&mut rows, &group.seqnos)?;
-        write_numbers(&mut rows, &group.times)?;
-        write_bytes(&mut rows, &group.ids, None)?;
-        write_bytes(&mut rows, &group.causes, Some(&group.caused))?;
-        write_bytes(&mut rows, &group.data, None)?;
-        rows.close().map(drop)
-    }
-}
-
-fn no_more_columns() -> ParquetError {
-    ParquetError::General("the schema has fewer columns than the export writes".into())
-}
-
-fn write_numbers<W: Write + Send>(
-    rows: &mut SerializedRowGroupWriter<'_, W>,
-    values: &[i64],
-) -> Result<(), ParquetError> {
-    let mut column = rows.next_column()?.ok_or_else(no_more_columns)?;
-    column.typed::<Int64Type>().write_batch(values, None, None)?;
-    column.close()
-}
-
-fn write_bytes<W: Write + Send>(
-    rows: &mut SerializedRowGroupWriter<'_, W>,
-    values: &[ByteArray],
-    there: Option<&[i16]>,
-) -> Result<(), ParquetError> {
-    let mut column = rows.next_column()?.ok_or_else(no_more_columns)?;
-    column.typed::<ByteArrayType>().write_batch(values, there, None)?;
-    column.close()
 }
 
 impl<W: Write + Send> Sink for Groups<W> {
-    fn put(&mut self, record: &Record) -> Outcome {
-        let group = &mut self.group;
-        // Read back as unsigned, as the schema says.
-        group.seqnos.push(record.seqno.cast_signed());
-        group.times.push(i64::try_from(record.hlc.wall_us()).unwrap_or(i64::MAX));
-        group.ids.push(record.id.to_string().into_bytes().into());
-        group.caused.push(i16::from(!record.cause.is_none()));
-        if !record.cause.is_none() {
-            group.causes.push(record.cause.to_string().into_bytes().into());
-        }
-        group.data.push(record.payload.clone().into());
-        group.bytes += record.payload.len();
-        if group.bytes >= GROUP_BYTES_MAX || group.data.len() >= GROUP_RECORDS_MAX {
-            self.write_group().map_err(failed)?;
-        }
-        Ok(())
+    fn put(&mut self, record: &Record, observed: Option<i64>) -> Outcome {
+        Ok(self.0.put(record, observed)?)
     }
 
-    fn end(mut self: Box<Self>) -> Outcome {
-        if !self.group.data.is_empty() {
-            self.write_group().map_err(failed)?;
-        }
-        self.writer.close().map_err(failed)?;
-        Ok(())
+    fn end(self: Box<Self>) -> Outcome {
+        Ok(self.0.end().map(drop)?)
     }
 }
 
@@ -199,7 +103,7 @@ impl Table {
         let wanted = match &reading.value {
             Some(value) => Some(value.as_str()),
             // Another table may have a column `data`, too.
-            None => (!reading.objects && names == EXPORTED).then_some(DATA),
+            None => (!reading.objects && is_exported(&names)).then_some(DATA),
         };
         let shape = match (&reading.value, wanted) {
             (Some(_), _) => "value",
@@ -231,6 +135,11 @@ impl Table {
     pub fn rows(&self) -> u64 {
         self.rows_total
     }
+}
+
+fn is_exported(names: &[String]) -> bool {
+    let without: Vec<&str> = names.iter().map(String::as_str).filter(|name| *name != OBSERVED).collect();
+    without == EXPORTED && (names.len() == EXPORTED.len() || names[2] == OBSERVED)
 }
 
 fn unfit(path: &std::path::Path, fault: impl std::fmt::Display) -> Error {

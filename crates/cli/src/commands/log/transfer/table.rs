@@ -2,7 +2,7 @@
 
 use super::{
     Column, Described, Source,
-    csv::{META, WHOLE},
+    csv::{META, META_OBSERVED, WHOLE, WHOLE_OBSERVED},
     fields, invalid, is_io,
     ndjson::BYTE_ORDER_MARK,
     sniff::{Sample, looks_like_values},
@@ -24,10 +24,10 @@ const ROW_MAX_BYTES: u64 = 2 * RECORD_MAX_BYTES as u64 + (64 << 10);
 
 /// The meaning of rows.
 enum Shape {
-    /// An export with a column per field: each cell is JSON, or a text that cannot be mistaken for it.
-    Fields,
-    /// An export of whole records, as text or base64.
-    Whole,
+    /// An export with a column per field, from this column on: each cell is JSON, or a text that cannot be mistaken for it.
+    Fields(usize),
+    /// An export of whole records, as text or base64 in this column and the next.
+    Whole(usize),
     /// Somebody else's table: a row is an object.
     Objects,
     /// The cells of one column are records as they are.
@@ -115,9 +115,14 @@ fn export(sample: &Sample) -> Option<Shape> {
         return None;
     }
     if header.iter().eq(WHOLE) {
-        return Some(Shape::Whole);
+        return Some(Shape::Whole(WHOLE.len() - 2));
     }
-    header.iter().take(2).eq(META).then_some(Shape::Fields)
+    if header.iter().eq(WHOLE_OBSERVED) {
+        return Some(Shape::Whole(WHOLE_OBSERVED.len() - 2));
+    }
+    // No field has this name in an export.
+    let is_observed = header.get(META.len()) == Some(META_OBSERVED);
+    header.iter().take(META.len()).eq(META).then_some(Shape::Fields(META.len() + usize::from(is_observed)))
 }
 
 impl<R: Read> Table<R> {
@@ -319,16 +324,16 @@ impl<R: Read> Source for Table<R> {
             return Err(invalid("line", line, "a quote in this row is not closed"));
         }
         let cell = |column: usize| self.row.get(column).unwrap_or("");
-        if matches!(self.shape, Shape::Fields | Shape::Whole) && !is_export_row(&self.row) {
+        if matches!(self.shape, Shape::Fields(_) | Shape::Whole(_)) && !is_export_row(&self.row) {
             let detail = "it does not begin with a seqno and a time, as the rows of an export do; with --objects, every row becomes an \
                           object of all its columns";
             return Err(invalid("line", line, detail));
         }
         match self.shape {
-            Shape::Fields => {
-                Ok(Some(fields::object(self.names.iter().map(String::as_str).zip(&self.row).skip(META.len()))))
+            Shape::Fields(first) => {
+                Ok(Some(fields::object(self.names.iter().map(String::as_str).zip(&self.row).skip(first))))
             }
-            Shape::Whole => match (cell(2), cell(3)) {
+            Shape::Whole(data) => match (cell(data), cell(data + 1)) {
                 (text, "") => Ok(Some(text.as_bytes().to_vec())),
                 ("", base64) => match show::from_base64(base64) {
                     Some(bytes) => Ok(Some(bytes)),

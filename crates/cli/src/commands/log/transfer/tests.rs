@@ -19,13 +19,14 @@ fn records(payloads: &[Vec<u8>]) -> Vec<Record> {
         hlc: Hlc::from_wall_us(1_700_000_000_000_000 + i as u64),
         cause: EventId::from_bits(if i % 2 == 0 { 0 } else { 7 << 80 }),
         payload: payload.clone(),
+        headers: Default::default(),
     };
     payloads.iter().enumerate().map(record).collect()
 }
 
 fn put(mut sink: Box<dyn Sink + '_>, payloads: &[Vec<u8>]) {
     for record in records(payloads) {
-        sink.put(&record).unwrap();
+        sink.put(&record, None).unwrap();
     }
     sink.end().unwrap();
 }
@@ -40,7 +41,7 @@ fn path() -> PathBuf {
 
 fn ndjson(payloads: &[Vec<u8>]) -> Vec<u8> {
     let mut file = Vec::new();
-    put(Box::new(Lines { log: "a/b".into(), writer: &mut file }), payloads);
+    put(Box::new(Lines { log: "a/b".into(), writer: &mut file, is_observed: false }), payloads);
     file
 }
 
@@ -49,7 +50,7 @@ fn csv(payloads: &[Vec<u8>], whole: bool) -> Vec<u8> {
     let looked = payloads.iter().all(|payload| survey.add(payload));
     let columns = if whole || !looked { None } else { survey.columns() };
     let mut file = Vec::new();
-    put(Box::new(Rows::new(&mut file, columns).unwrap()), payloads);
+    put(Box::new(Rows::new(&mut file, columns, false).unwrap()), payloads);
     file
 }
 
@@ -91,7 +92,7 @@ fn read_parquet(bytes: &[u8]) -> millrace_node::Result<Vec<Vec<u8>>> {
 fn parquet(payloads: &[Vec<u8>]) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.parquet");
-    put(Box::new(parquet::Groups::new(File::create(&path).unwrap()).unwrap()), payloads);
+    put(Box::new(parquet::Groups::new(File::create(&path).unwrap(), false).unwrap()), payloads);
     std::fs::read(&path).unwrap()
 }
 

@@ -10,9 +10,12 @@
 //! A frame is made when the client has received the one before, and has the newest counters: so a slow client gets fewer frames, and
 //! occupies memory for one.
 
-use super::{STEP_BYTES, Source, memory, respond};
+use super::{
+    STEP_BYTES, Source, memory, respond,
+    sampler::{Sampled, Samplers},
+};
 use crate::{
-    documents::{Query, RecordDoc, apart, flows_of, invalid, shown},
+    documents::{Query, RecordDoc, apart, invalid, shown},
     http::{
         api::{Rationed, bytes_of, rationed},
         response::Response,
@@ -20,12 +23,13 @@ use crate::{
     },
     memory::Reservation,
 };
-use millrace_documents::{RunDoc, rfc3339};
+use millrace_documents::RunDoc;
 use millrace_node::{Access, EventId, Log, Namespace, RunFilter, RunState, documents};
 use millrace_wire::{Code, Result};
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 use tokio::time::{Instant, sleep_until};
@@ -59,6 +63,8 @@ struct Sent {
     runs: VecDeque<EventId>,
     /// The versions of documents.
     versions: Option<BTreeMap<&'static str, u64>>,
+    /// The counters of the last frame, if it had all of them that had changed.
+    sample: Option<Arc<Sampled>>,
 }
 
 struct Live {
@@ -139,7 +145,7 @@ fn runs(query: &mut Query) -> Result<Option<Option<RunState>>> {
 }
 
 /// Writes one event.
-fn event(text: &mut Vec<u8>, kind: &str, data: &impl Serialize) -> Result<()> {
+pub(super) fn event(text: &mut Vec<u8>, kind: &str, data: &impl Serialize) -> Result<()> {
     text.extend_from_slice(format!("event: {kind}\ndata: ").as_bytes());
     serde_json::to_writer(&mut *text, data)
         .map_err(|error| Code::HostInternal.error(format!("the event cannot be written as JSON: {error}")))?;
@@ -162,47 +168,48 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// The counters and runs that are new; what was sent is brought up to date.
-fn frame(namespace: &Namespace, access: &Access, wanted: &LiveAsk, sent: &mut Sent) -> Result<Vec<u8>> {
-    let journal = namespace.journal();
-    let catalog = journal.catalog()?;
-    let mut rates = Rates { t: rfc3339(journal.clock()), ..Rates::default() };
-    let mut versions = BTreeMap::from([("logs", catalog.version()), ("repairs", 0), ("runs", 0), ("functions", 0)]);
-    for stat in namespace.logs()? {
-        if stat.name.starts_with("_repair") && access.sees_all() {
-            *versions.entry("repairs").or_default() += stat.latest;
-        }
-        if !access.sees(&stat.name) {
+fn frame(
+    samplers: &Samplers,
+    namespace: &Namespace,
+    access: &Access,
+    wanted: &LiveAsk,
+    sent: &mut Sent,
+) -> Result<Vec<u8>> {
+    let (t, sample) = samplers.sample(access.served().name(), namespace)?;
+    let mut rates = Rates { t, ..Rates::default() };
+    let mut versions = BTreeMap::from([("logs", sample.logs_version), ("repairs", 0), ("runs", 0), ("functions", 0)]);
+    let sees_all = access.sees_all();
+    let has_news = !sent.sample.as_ref().is_some_and(|last| Arc::ptr_eq(last, &sample));
+    for (name, now) in sample.logs.iter().filter(|_| has_news) {
+        if sent.logs.get(&**name) == Some(now) || !(sees_all || access.sees(name)) {
             continue;
         }
-        let incarnation = catalog.log(&stat.name).map_or(0, Log::id);
-        let now = (incarnation, stat.latest);
-        if sent.logs.get(&*stat.name) != Some(&now) {
-            if rates.logs.len() == COUNTERS_MAX {
-                rates.more = true;
-                continue;
-            }
-            sent.logs.insert(stat.name.to_string(), now);
-            rates.logs.insert(stat.name.to_string(), stat.latest);
+        if rates.logs.len() == COUNTERS_MAX {
+            rates.more = true;
+            continue;
         }
+        sent.logs.insert(name.to_string(), *now);
+        rates.logs.insert(name.to_string(), now.1);
     }
-    if access.sees_all() {
-        versions.insert("functions", catalog.version());
-        for stat in namespace.functions()? {
-            let dead = stat.dead_letters.kept.saturating_sub(stat.dead_letters.retried);
-            let now = [stat.done, stat.pending(), dead];
-            *versions.entry("runs").or_default() += stat.triggered + stat.done + dead;
-            if sent.functions.get(&*stat.name) != Some(&now) && rates.functions.len() < COUNTERS_MAX {
-                sent.functions.insert(stat.name.to_string(), now);
-                rates.functions.insert(stat.name.to_string(), now);
+    if sees_all {
+        let (functions, repairs, runs) = (sample.logs_version, sample.repairs_version, sample.runs_version);
+        versions.extend([("functions", functions), ("repairs", repairs), ("runs", runs)]);
+        for (name, now) in sample.functions.iter().filter(|_| has_news) {
+            if sent.functions.get(&**name) != Some(now) && rates.functions.len() < COUNTERS_MAX {
+                sent.functions.insert(name.to_string(), *now);
+                rates.functions.insert(name.to_string(), *now);
             }
         }
-        for edge in flows_of(namespace)?.edges {
-            if sent.edges.get(&edge.id) != Some(&edge.records) && rates.edges.len() < COUNTERS_MAX {
-                sent.edges.insert(edge.id.clone(), edge.records);
-                rates.edges.insert(edge.id, edge.records);
+        for (id, records) in sample.edges.iter().filter(|_| has_news) {
+            if sent.edges.get(id) != Some(records) && rates.edges.len() < COUNTERS_MAX {
+                sent.edges.insert(id.clone(), *records);
+                rates.edges.insert(id.clone(), *records);
             }
         }
     }
+    // What did not fit comes with the next frame, although no counter changes meanwhile.
+    let is_all = !rates.more && rates.functions.len() < COUNTERS_MAX && rates.edges.len() < COUNTERS_MAX;
+    sent.sample = is_all.then_some(sample);
     let mut text = Vec::new();
     event(&mut text, "rates", &rates)?;
     let is_first = sent.versions.is_none();
@@ -250,10 +257,10 @@ impl Source for Live {
             access.observes()?;
         }
         let (mut sent, wanted) = (self.sent.take().unwrap_or_default(), self.wanted.clone());
-        let of_thread = access.clone();
+        let (of_thread, hosted) = (access.clone(), self.session.hosted.clone());
         let work = move || {
             of_thread.inspect_seen(|namespace| {
-                let text = frame(namespace, &of_thread, &wanted, &mut sent)?;
+                let text = frame(&hosted.samplers, namespace, &of_thread, &wanted, &mut sent)?;
                 Ok((sent, text))
             })
         };

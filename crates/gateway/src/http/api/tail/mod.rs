@@ -1,9 +1,14 @@
-//! Following a log or a topic as server-sent events. The next records are read when the client has received the previous ones, so a slow
+//! Following a log, a topic or the output of a run as server-sent events. The next records are read when the client has received the previous ones, so a slow
 //! client occupies memory for one step only.
 
 pub(in crate::http) mod live;
 pub(in crate::http) mod log;
+pub(in crate::http) mod output;
+pub(in crate::http) mod parquet;
+mod sampler;
 pub(in crate::http) mod topic;
+
+pub(crate) use sampler::Samplers;
 
 use super::header;
 use crate::{
@@ -38,6 +43,11 @@ const RETRY_MS: u64 = 1000;
 trait Source: Send + 'static {
     /// The cursor of the next record, if it can be resumed.
     fn cursor(&self) -> Option<String>;
+
+    /// Whether there is nothing more to come.
+    fn is_over(&self) -> bool {
+        false
+    }
 
     /// Waits until there may be a next record.
     fn grown(&mut self) -> impl Future<Output = Result<()>> + Send;
@@ -96,6 +106,7 @@ impl<S: Source> Follow<S> {
                 let id = self.source.cursor().map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
                 return Some(format!("retry: {RETRY_MS}\n{id}: following\n\n").into());
             }
+            State::Going if self.source.is_over() => return None,
             State::Going => {}
         }
         let mut stopped = self.stopped.clone();

@@ -83,8 +83,8 @@ public final class Messages {
         type(APPEND_MANY, "records:[new_record durability?:d key?:t fence?:{fence");
         type(APPENDED_MANY, "records:[appended");
         type(GET, "log:t seqno:N wait_ms?:n durability?:d");
-        type(RECORD, "seqno:N id:i hlc:N cause?:i data:b");
-        nested("record", "seqno:N id:i hlc:N cause?:i data:b");
+        type(RECORD, "seqno:N id:i hlc:N cause?:i data:b headers?:b");
+        nested("record", "seqno:N id:i hlc:N cause?:i data:b headers?:b");
         type(RANGE, "log:t from:N count:n durability?:d");
         type(RECORDS, "incarnation:n records:[record next:N");
         type(LATEST, "log:t above?:N wait_ms?:n durability?:d");

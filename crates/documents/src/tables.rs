@@ -1,0 +1,79 @@
+//! Tables.
+
+use millrace_wire::{
+    DatabaseName, LogName, TableMode, history,
+    table::{KeyType, TableCodec},
+};
+use serde::{Deserialize, Serialize};
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableDoc {
+    /// Its name, which is that of its log.
+    pub table: LogName,
+    /// What its keys are.
+    pub keys: KeyType,
+    /// What its values are.
+    pub codec: TableCodec,
+    /// After how many milliseconds a value expires that is put without a lifetime; 0: never.
+    pub ttl_ms: u64,
+    /// The database to which it is written, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<DatabaseName>,
+    /// Whether answers wait for the database.
+    #[serde(default, skip_serializing_if = "TableMode::is_external")]
+    pub mode: TableMode,
+    /// How many of its newest records can be read as a log.
+    #[serde(with = "history")]
+    pub history: u64,
+    /// The seqno of its newest record, which is the newest version of a key; 0 if there is none.
+    pub latest: u64,
+}
+
+/// Why nothing is written to a database at present.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TroubleDoc {
+    /// The code of the error.
+    pub code: String,
+    /// Its description.
+    pub error: String,
+    /// Whether the stream has stopped until somebody does something about it.
+    pub stopped: bool,
+}
+
+/// A database to which tables are written, and what it does not have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatabaseDoc {
+    /// Its name.
+    pub database: DatabaseName,
+    /// Its address.
+    pub url: String,
+    /// The secret with its password.
+    #[serde(default)]
+    pub secret: Option<String>,
+    /// Its tables.
+    pub tables: Vec<LogName>,
+    /// The kind and version of the server, if the host has reached it.
+    #[serde(default)]
+    pub server: Option<String>,
+    /// Rows that are not written.
+    pub unwritten: u64,
+    /// Bytes of their keys and values.
+    pub unwritten_bytes: u64,
+    /// For how many milliseconds the oldest has waited.
+    #[serde(default)]
+    pub oldest_ms: Option<u64>,
+    /// Answers that wait.
+    pub waiting: u64,
+    /// Transactions that were written since the host started.
+    pub transactions: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// Writes that were not sent, because a later one of the same key was in their transaction.
+    pub coalesced: u64,
+    /// Transactions that the database refused.
+    pub refused: u64,
+    /// Why nothing is written, if that is so.
+    #[serde(default)]
+    pub trouble: Option<TroubleDoc>,
+}

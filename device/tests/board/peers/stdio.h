@@ -1,0 +1,1 @@
+/* For peers.c: nothing is printed. */

@@ -1,0 +1,2 @@
+/* For peers.c: nothing is allocated. */
+#include <stddef.h>

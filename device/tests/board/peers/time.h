@@ -1,0 +1,2 @@
+/* For peers.c. */
+typedef long time_t;

@@ -1,0 +1,2 @@
+#include <stdint.h>
+uint32_t k_uptime_get_32(void);

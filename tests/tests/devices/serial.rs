@@ -1,0 +1,254 @@
+//! `millrace device attach`: the thermometer on a board in QEMU, and the decoder of the host against that of the device.
+
+use super::Random;
+use millrace_device::serial::{Decoder, Found, Frame, Kind};
+use millrace_tests::{Host, Place, end, eventually};
+use serde_json::Value;
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{BufRead, BufReader},
+    os::unix::net::UnixListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+/// How many hours the board measures.
+const READINGS: usize = 96;
+
+fn device() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("device")
+}
+
+/// A program of `device/`, compiled by the first test that asks for it.
+fn made(target: &str, more: &[&str]) -> PathBuf {
+    let mut made = Command::new("flock");
+    made.arg(device().join("Makefile")).args(["make", "-s", "-C"]).arg(device()).args(more).arg(target);
+    assert!(made.status().expect("make starts").success(), "{target} is not compiled");
+    device().join(target)
+}
+
+fn line(found: Found) -> Option<String> {
+    match found {
+        Found::Part => None,
+        Found::Text(byte) => Some(format!("text {byte:02x}")),
+        Found::Invalid => Some("invalid".into()),
+        Found::Frame(frame) => {
+            let Frame { kind, session, number, data } = frame;
+            let data = data.iter().fold(String::new(), |mut hex, byte| {
+                let _ = write!(hex, "{byte:02x}");
+                hex
+            });
+            Some(format!("frame {} {session} {number} {data}", kind as u8))
+        }
+    }
+}
+
+/// What both decoders find.
+#[track_caller]
+fn same(program: &Path, bytes: &[u8], what: &str) -> Vec<String> {
+    let mut decoder = Decoder::default();
+    let found: Vec<String> = bytes.iter().filter_map(|byte| line(decoder.take(*byte))).collect();
+    let printed = end(Command::new(program), bytes).ok();
+    let printed: Vec<&str> = printed.text().lines().collect();
+    assert_eq!(printed, found, "{what}: {bytes:02x?}");
+    found
+}
+
+#[test]
+fn the_host_and_the_device_find_the_same_frames() {
+    let program = made("build/checked/frames", &["CC=clang", "BUILD=build/checked"]);
+    let vectors = fs::read(device().with_file_name("spec").join("vectors/serial.json")).unwrap();
+    let vectors: Value = serde_json::from_slice(&vectors).unwrap();
+    for case in vectors["cases"].as_array().unwrap() {
+        let hex = case["bytes"].as_str().unwrap();
+        let bytes: Vec<u8> =
+            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
+        let name = case["name"].as_str().unwrap();
+        assert_eq!(Value::from(same(&program, &bytes, name)), case["found"], "{name}");
+    }
+    let seed = std::env::var("MILLRACE_DEVICE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let mut random = Random(seed * 2 + 1);
+    let mut frames = 0;
+    for round in 0..40 {
+        let mut bytes = Vec::new();
+        for _ in 0..200 {
+            match random.below(8) {
+                0 => bytes.extend(b"boot 1.2\r\n"),
+                1 => bytes.extend((0..random.below(300)).map(|_| random.below(4) as u8 * 85)),
+                2 => bytes.extend((0..random.below(20)).map(|_| random.below(256) as u8)),
+                _ => {
+                    let kind = [Kind::Data, Kind::Open, Kind::Close][random.below(3) as usize];
+                    let zeros = random.below(3);
+                    let size = random.below(129);
+                    let data = (0..size).map(|_| (random.below(256) * zeros.min(1)) as u8).collect();
+                    let frame = Frame { kind, session: random.below(1 << 31) as u32, number: 7, data };
+                    let begin = bytes.len();
+                    frame.encode(&mut bytes);
+                    if random.below(2) == 0 {
+                        let at = begin + random.below((bytes.len() - begin) as u64) as usize;
+                        match random.below(3) {
+                            0 => drop(bytes.remove(at)),
+                            1 => bytes.insert(at, random.below(256) as u8),
+                            _ => bytes[at] ^= 1 << random.below(8),
+                        }
+                    }
+                }
+            }
+        }
+        let found = same(&program, &bytes, &format!("seed {seed}, round {round}"));
+        frames += found.iter().filter(|line| line.starts_with("frame")).count();
+    }
+    assert!(frames > 1000, "{frames}");
+    // And what the one encodes, the other does, too.
+    let frame = Frame { kind: Kind::Data, session: 0x0100_00FF, number: 256, data: (0..128).rev().collect() };
+    let mut bytes = Vec::new();
+    frame.encode(&mut bytes);
+    let mut command = Command::new(program);
+    command.arg("encode");
+    let typed = line(Found::Frame(frame)).unwrap();
+    let encoded = end(command, format!("{}\n", typed.strip_prefix("frame ").unwrap()).as_bytes()).ok();
+    assert_eq!(encoded.stdout, bytes);
+}
+
+/// The board, and the cable between it and the computer.
+struct Board {
+    parts: Vec<Child>,
+    port: PathBuf,
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        for part in &mut self.parts {
+            let _ = part.kill();
+            let _ = part.wait();
+        }
+    }
+}
+
+impl Board {
+    /// Boots one in `folder`. `kind` is that of the port, `tty` or `socket`; `noise` as in cable.py.
+    fn boot(folder: &Path, kind: &str, noise: u32) -> Self {
+        let firmware = made("build/arm/board.elf", &[]);
+        let (uart, port) = (folder.join("uart"), folder.join(format!("port-{kind}")));
+        let mut qemu = Command::new("qemu-system-arm");
+        qemu.args(["-M", "mps2-an385", "-display", "none", "-monitor", "none", "-serial"]);
+        qemu.arg(format!("unix:{},server=on", uart.display())).arg("-kernel").arg(firmware);
+        let mut parts = vec![qemu.stdin(Stdio::null()).spawn().expect("install qemu-system-arm: scripts/setup.sh")];
+        eventually("QEMU listens", || uart.exists());
+        let cable = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/devices/cable.py");
+        let mut cable = Command::new("python3")
+            .arg(cable)
+            .arg(kind)
+            .args([&port, &uart])
+            .arg(noise.to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3");
+        let mut ready = String::new();
+        BufReader::new(cable.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        assert_eq!(ready, "ready\n");
+        parts.push(cable);
+        Self { parts, port }
+    }
+}
+
+fn attach(place: &Place, port: &Path, more: &[&str]) -> Host {
+    let port = port.to_str().unwrap();
+    Host::start(place.command(["--json", "device", "attach", port].iter().chain(more)))
+}
+
+fn latest(place: &Place) -> u64 {
+    let found = place.run(["--json", "log", "stat", "kitchen/raw"]);
+    if found.code == 0 { found.object()["latest"].as_u64().unwrap_or(0) } else { 0 }
+}
+
+/// The host has what the board measured, each reading once and in order, and the mean of each.
+#[track_caller]
+fn has_everything(place: &Place) {
+    for at_least in (0..READINGS as u64).step_by(10) {
+        eventually("more records are here", || latest(place) >= at_least);
+    }
+    eventually("the host has everything", || place.run(["log", "get", "kitchen/mean", "96"]).code == 0);
+    let (raw, means) = (place.records("kitchen/raw"), place.records("kitchen/mean"));
+    assert_eq!((raw.len(), means.len()), (READINGS, READINGS));
+    // On the third day the sensor repeats one reading.
+    assert!(raw[48..72].iter().all(|reading| *reading == raw[48]), "{raw:?}");
+    assert_eq!((&*raw[0], &*raw[12], &*raw[95]), ("18.00", "24.01", "18.76"));
+    let shown = place.run(["--json", "device", "show", "kitchen"]).ok().object();
+    assert_eq!((&shown["lost_records"], &shown["records"]), (&0.into(), &(2 * READINGS).into()), "{shown}");
+}
+
+#[test]
+fn a_board_delivers_each_record_once_whoever_restarts() {
+    let place = Place::new();
+    let host = place.serve();
+    let board = Board::boot(place.path(), "socket", 0);
+    let line = attach(&place, &board.port, &[]);
+    assert!(line.announcement().contains("attached"), "{}", line.announcement());
+    eventually("the first records are here", || latest(&place) >= 10);
+    line.signal("KILL");
+    line.ended();
+    let line = attach(&place, &board.port, &[]);
+    let now = latest(&place);
+    eventually("more records are here", || latest(&place) > now);
+    host.signal("KILL");
+    host.ended();
+    let _host = place.serve();
+    has_everything(&place);
+    line.signal("TERM");
+    assert_eq!(line.ended(), 0);
+}
+
+#[test]
+fn a_board_at_a_terminal_device_prints_text_and_finds_a_host_that_comes_later() {
+    let place = Place::new();
+    let board = Board::boot(place.path(), "tty", 0);
+    let line = attach(&place, &board.port, &["--baud", "115200"]);
+    line.line_with(&["unreachable"]);
+    let second = place.run(["device", "attach", board.port.to_str().unwrap()]).fails("MR2012", 1);
+    assert!(second.stderr.contains("another program uses this port"), "{}", second.stderr);
+    let _host = place.serve();
+    line.line_with(&["connected"]);
+    line.line_with(&["text", "measured everything"]);
+    has_everything(&place);
+}
+
+#[test]
+fn a_port_that_cannot_be_used_is_refused_with_what_to_do() {
+    let place = Place::new();
+    let attach = |port: &str| place.run(["device", "attach", port, "--host", "127.0.0.1:1"]);
+    let says = |port: &str, what: &str| {
+        let refused = attach(port).fails("MR2012", 1);
+        assert!(refused.stderr.contains(what), "{}", refused.stderr);
+    };
+    says("/dev/ttyNONE", "there is no such port");
+    says("/dev/null", "it is no serial port");
+    place.write("file", "");
+    says("file", "neither a serial port");
+    let path = place.path().join("closed.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    says("closed.sock", "no emulator listens");
+    place.run(["device", "attach", "x", "--host", "mr://127.0.0.1:7070/farm"]).fails("MR1006", 2);
+    let wrong = place.run(["device", "attach", "x", "--baud", "12"]);
+    assert_eq!(wrong.code, 2, "{}", wrong.stderr);
+}
+
+#[test]
+fn bytes_of_another_baud_rate_are_named() {
+    let place = Place::new();
+    let path = place.path().join("noise.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let line = attach(&place, &path, &["--host", "127.0.0.1:1"]);
+    let (mut port, _) = listener.accept().unwrap();
+    let mut random = Random(3);
+    let noise: Vec<u8> = (0..2000).map(|_| [0x80, 0xF8, 0, 0xFE, 0x66][random.below(5) as usize]).collect();
+    std::io::Write::write_all(&mut port, &noise).unwrap();
+    line.line_with(&["noise", "115200"]);
+    // The port goes, and comes back.
+    drop((port, listener));
+    line.line_with(&["port-gone"]);
+    fs::remove_file(&path).unwrap();
+    let _listener = UnixListener::bind(&path).unwrap();
+    line.line_with(&["port-back"]);
+}
