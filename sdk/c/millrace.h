@@ -44,6 +44,7 @@
 #define MR_RESULT_MAX 1048576
 
 #define MR_LOG_NAME_MAX 255
+#define MR_KEY_MAX 1024
 #define MR_RUN_ID_MAX 40
 #define MR_RANDOM_MAX 65536
 
@@ -55,6 +56,10 @@
 #define MR_ABOVE_TAIL (-2105)
 #define MR_CALL_INVALID (-3121)
 #define MR_RIGHT_MISSING (-3130)
+#define MR_TABLE_UNAVAILABLE (-7306)
+
+/* A key has no value. */
+#define MR_ABSENT (-1)
 
 /* The status of a run that the library itself fails. */
 #define MR_STATUS_RECORD_TOO_LONG 3124
@@ -90,6 +95,29 @@ int64_t mr_get(const char *log, uint64_t seqno, void *buffer, size_t capacity);
 
 /* The seqno of the newest record of a log, 0 if it has none, or a refusal. */
 int64_t mr_latest(const char *log);
+
+/* A key of a table has 1 to MR_KEY_MAX bytes, and its value here at most MR_RECORD_MAX. A run sees each table as it was when the run
+ * began, with the run's own changes; these become visible with its appends, when it ends. If another run has meanwhile
+ * changed a key that this one has read and changes, this one is run again. Only atomic runs can use tables; others, and
+ * devices, have none. */
+
+/* Copies at most `capacity` bytes of the value of a key, and returns the length of the whole value, MR_ABSENT, or a refusal. */
+int64_t mr_table_get(const char *table, const void *key, size_t key_size, void *buffer, size_t capacity);
+
+/* Finds the first key that is not below `from`, of `from_size` bytes, in the order of bytes. Copies the key to `key`, which has
+ * room for MR_KEY_MAX bytes, its length to `key_size`, and its value as mr_table_get does. The key after that one is found
+ * with the found key and a zero byte. */
+int64_t mr_table_find(const char *table, const void *from, size_t from_size, void *key, size_t *key_size, void *buffer, size_t capacity);
+
+/* Sets the value of a key, for `ttl_ms` milliseconds, or if that is 0, as long as the table says. Returns 0, or a refusal,
+ * which does not end the run. So do the next two. */
+int mr_table_put(const char *table, const void *key, size_t key_size, const void *value, size_t size, uint64_t ttl_ms);
+
+/* Deletes the value of a key. */
+int mr_table_delete(const char *table, const void *key, size_t key_size);
+
+/* Adds to the whole number that a key has, or to 0. Runs that increment a key are not run again because of each other. */
+int mr_table_increment(const char *table, const void *key, size_t key_size, int64_t amount);
 
 /* Nanoseconds since 1970. */
 int64_t mr_now_ns(void);
@@ -127,6 +155,26 @@ static inline size_t mr_length_(const char *text) {
     return length;
 }
 
+#ifndef MILLRACE_DEVICE
+
+static uint64_t mr_load_(const unsigned char *from, int bytes) {
+    uint64_t value = 0;
+    while (bytes-- > 0) value = value << 8 | from[bytes];
+    return value;
+}
+
+static void mr_store_(unsigned char *to, uint64_t value, int bytes) {
+    int i;
+    for (i = 0; i < bytes; i++) to[i] = (unsigned char)(value >> 8 * i);
+}
+
+/* Sends a request to a table, and returns the length of the whole answer, of which `capacity` bytes are copied, or a refusal. The
+ * answer may take the place of the request. */
+static int64_t mr_ask_table_(const char *table, const void *request, size_t size, void *answer, size_t capacity);
+static void mr_copy_(unsigned char *to, const unsigned char *from, size_t size);
+
+#endif
+
 /* ------------------------------------------------------------------------------------------------- WebAssembly */
 #ifdef __wasm__
 
@@ -137,6 +185,7 @@ MR_IMPORT_(result) int32_t mr_host_result_(uint32_t, const void *, size_t);
 MR_IMPORT_(publish) int64_t mr_host_publish_(const char *, size_t, const void *, size_t);
 MR_IMPORT_(get) int64_t mr_host_get_(const char *, size_t, int64_t, void *, size_t);
 MR_IMPORT_(latest) int64_t mr_host_latest_(const char *, size_t);
+MR_IMPORT_(table) int64_t mr_host_table_(const char *, size_t, const void *, size_t, void *, size_t);
 MR_IMPORT_(now) int64_t mr_host_now_(void);
 MR_IMPORT_(random) int32_t mr_host_random_(void *, size_t);
 MR_IMPORT_(secret) int64_t mr_host_secret_(const char *, size_t, void *, size_t);
@@ -181,6 +230,14 @@ int mr_random(void *buffer, size_t size) {
 void mr_run_id(char buffer[MR_RUN_ID_MAX + 1]) { buffer[mr_host_cause_(buffer, MR_RUN_ID_MAX)] = 0; }
 void mr_idempotency_key(char buffer[MR_RUN_ID_MAX + 1]) { mr_run_id(buffer); }
 
+static int64_t mr_ask_table_(const char *table, const void *request, size_t size, void *answer, size_t capacity) {
+    return mr_host_table_(table, mr_length_(table), request, size, answer, capacity);
+}
+
+static void mr_copy_(unsigned char *to, const unsigned char *from, size_t size) {
+    while (size-- > 0) *to++ = *from++;
+}
+
 __attribute__((export_name("handle"))) int32_t mr_enter_(void) {
     mr_record record;
     int32_t size = mr_host_record_(mr_data_, sizeof mr_data_);
@@ -210,7 +267,7 @@ __attribute__((export_name("handle"))) int32_t mr_enter_(void) {
 enum { MR_WORK_ = 1, MR_ANSWER_ = 2 };
 /* The number of a WORK frame, and the bit of it in HELLO. */
 enum { MR_RUN_ = 1 };
-enum { MR_HELLO_ = 16, MR_APPEND_ = 18, MR_DONE_, MR_GET_, MR_LATEST_, MR_NOW_, MR_RANDOM_, MR_OUTPUT_ };
+enum { MR_HELLO_ = 16, MR_APPEND_ = 18, MR_DONE_, MR_GET_, MR_LATEST_, MR_NOW_, MR_RANDOM_, MR_OUTPUT_, MR_TABLE_ = 29 };
 
 typedef struct {
     uint32_t length;
@@ -241,17 +298,6 @@ static size_t mr_result_size_;
 
 /* Without a host there is nothing left to do. */
 static void mr_quit_(void) { _exit(0); }
-
-static uint64_t mr_load_(const unsigned char *from, int bytes) {
-    uint64_t value = 0;
-    while (bytes-- > 0) value = value << 8 | from[bytes];
-    return value;
-}
-
-static void mr_store_(unsigned char *to, uint64_t value, int bytes) {
-    int i;
-    for (i = 0; i < bytes; i++) to[i] = (unsigned char)(value >> 8 * i);
-}
 
 static void mr_write_(const void *data, size_t size) {
     const unsigned char *from = (const unsigned char *)data;
@@ -415,6 +461,16 @@ int64_t mr_latest(const char *log) {
     return answer < 0 ? answer : (int64_t)mr_load_(seqno, 8);
 }
 
+static int64_t mr_ask_table_(const char *table, const void *request, size_t size, void *answer, size_t capacity) {
+    size_t length = mr_length_(table);
+    mr_frame_(MR_TABLE_, 0, table, length > MR_LOG_NAME_MAX ? MR_LOG_NAME_MAX + 1 : length, request, size);
+    return mr_answer_(answer, capacity);
+}
+
+static void mr_copy_(unsigned char *to, const unsigned char *from, size_t size) {
+    if (size > 0) memcpy(to, from, size);
+}
+
 int64_t mr_now_ns(void) {
     unsigned char now[8] = {0};
     mr_frame_(MR_NOW_, 0, NULL, 0, NULL, 0);
@@ -553,6 +609,83 @@ int main(void) {
     mr_frame_(MR_HELLO_, MR_PROTOCOL_, NULL, 0, hello, sizeof hello);
     mr_flush_();
     for (;;) mr_run_one_();
+}
+
+#endif
+
+#ifndef MILLRACE_DEVICE /* --------------------------------------------------------- tables: spec/protocol/table.md */
+
+enum { MR_TABLE_GET_, MR_TABLE_PUT_, MR_TABLE_DELETE_, MR_TABLE_INCREMENT_, MR_TABLE_SCAN_ };
+/* Version, expiry, time, flags and length of the value, which follow the key in an entry. */
+#define MR_ENTRY_FIXED_ 29
+/* The parts of a request before the value, and those of an answer, fit in this. */
+#define MR_TABLE_FIXED_ (32 + MR_KEY_MAX)
+
+static unsigned char mr_table_[MR_TABLE_FIXED_ + MR_RECORD_MAX];
+
+/* Begins a request; returns its length so far. Of a key that is too long, one byte too many is sent, for the host to refuse. */
+static size_t mr_table_request_(int kind, const void *key, size_t key_size) {
+    if (key_size > MR_KEY_MAX) key_size = MR_KEY_MAX + 1;
+    mr_table_[0] = (unsigned char)kind;
+    mr_store_(mr_table_ + 1, key_size, 2);
+    mr_copy_(mr_table_ + 3, (const unsigned char *)key, key_size);
+    return 3 + key_size;
+}
+
+/* Asks for at most one entry. */
+static int64_t mr_table_entry_(const char *table, size_t size, void *key, size_t *key_size, void *buffer, size_t capacity) {
+    int64_t answer = mr_ask_table_(table, mr_table_, size, mr_table_, sizeof mr_table_);
+    size_t length, value, copied;
+    if (answer < 0) return answer;
+    if (answer <= 1) return MR_ABSENT;
+    length = (size_t)mr_load_(mr_table_ + 1, 2);
+    value = (size_t)mr_load_(mr_table_ + 3 + length + MR_ENTRY_FIXED_ - 4, 4);
+    if (key != NULL) {
+        mr_copy_((unsigned char *)key, mr_table_ + 3, length);
+        *key_size = length;
+    }
+    copied = value < capacity ? value : capacity;
+    if (copied > MR_RECORD_MAX) copied = MR_RECORD_MAX;
+    mr_copy_((unsigned char *)buffer, mr_table_ + 3 + length + MR_ENTRY_FIXED_, copied);
+    return (int64_t)value;
+}
+
+int64_t mr_table_get(const char *table, const void *key, size_t key_size, void *buffer, size_t capacity) {
+    return mr_table_entry_(table, mr_table_request_(MR_TABLE_GET_, key, key_size), NULL, NULL, buffer, capacity);
+}
+
+int64_t mr_table_find(const char *table, const void *from, size_t from_size, void *key, size_t *key_size, void *buffer, size_t capacity) {
+    size_t size = mr_table_request_(MR_TABLE_SCAN_, from, from_size);
+    mr_store_(mr_table_ + size, 0, 2);     /* no end */
+    mr_store_(mr_table_ + size + 2, 1, 4); /* one entry */
+    mr_table_[size + 6] = 0;               /* with its value */
+    return mr_table_entry_(table, size + 7, key, key_size, buffer, capacity);
+}
+
+static int mr_table_change_(const char *table, size_t size) {
+    int64_t answer = mr_ask_table_(table, mr_table_, size, mr_table_, sizeof mr_table_);
+    return answer < 0 ? (int)answer : 0;
+}
+
+int mr_table_put(const char *table, const void *key, size_t key_size, const void *value, size_t size, uint64_t ttl_ms) {
+    size_t at = mr_table_request_(MR_TABLE_PUT_, key, key_size);
+    if (size > MR_RECORD_MAX) return MR_RECORD_TOO_LONG;
+    mr_store_(mr_table_ + at, ~(uint64_t)0, 8); /* without a condition */
+    mr_store_(mr_table_ + at + 8, ttl_ms, 8);
+    mr_copy_(mr_table_ + at + 16, (const unsigned char *)value, size);
+    return mr_table_change_(table, at + 16 + size);
+}
+
+int mr_table_delete(const char *table, const void *key, size_t key_size) {
+    size_t at = mr_table_request_(MR_TABLE_DELETE_, key, key_size);
+    mr_store_(mr_table_ + at, ~(uint64_t)0, 8);
+    return mr_table_change_(table, at + 8);
+}
+
+int mr_table_increment(const char *table, const void *key, size_t key_size, int64_t amount) {
+    size_t at = mr_table_request_(MR_TABLE_INCREMENT_, key, key_size);
+    mr_store_(mr_table_ + at, (uint64_t)amount, 8);
+    return mr_table_change_(table, at + 8);
 }
 
 #endif

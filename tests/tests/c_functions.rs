@@ -116,3 +116,57 @@ fn a_function_in_c_sets_the_result_of_its_run() {
         assert!(unknown.code == 1 && unknown.stderr.contains("of an unknown kind"), "{unknown:#?}");
     }
 }
+
+/// Counts words in a table, one word a record; the record "sum" has the sum of all counts, and the keys in their order, appended.
+const COUNTS: &str = "char key[MR_KEY_MAX + 1], text[64]; size_t size = 0, i; int64_t length, sum = 0;\n\
+    if (record->size != 3) {\n\
+        if (mr_table_get(\"words\", \"none\", 4, text, 1) != MR_ABSENT) return 1;\n\
+        if (mr_table_get(\"words\", key, MR_KEY_MAX + 1, text, 1) != -7303) return 2;\n\
+        if (mr_table_get(\"in\", \"a\", 1, text, 1) != -7302) return 3;\n\
+        if (mr_table_put(\"words\", \"brief\", 5, \"1\", 1, 0) || mr_table_delete(\"words\", \"brief\", 5)) return 4;\n\
+        if (mr_table_get(\"words\", \"brief\", 5, text, 9) != MR_ABSENT) return 5;\n\
+        if (mr_table_put(\"words\", \"long\", 4, \"12345\", 5, 60000) || mr_table_get(\"words\", \"long\", 4, text, 2) != 5) return 6;\n\
+        if (mr_table_put(\"words\", \"long\", 4, key, MR_RECORD_MAX + 1, 0) != MR_RECORD_TOO_LONG) return 7;\n\
+        return mr_table_increment(\"words\", record->data, record->size, 2);\n\
+    }\n\
+    while ((length = mr_table_find(\"words\", key, size, key, &size, text, sizeof text)) >= 0) {\n\
+        int64_t number = 0;\n\
+        for (i = 0; i < (size_t)length; i++) number = 10 * number + (text[i] - '0');\n\
+        sum += number;\n\
+        if (mr_append(\"out\", key, size)) return 8;\n\
+        key[size++] = 0;\n\
+    }\n\
+    if (length != MR_ABSENT) return 9;\n\
+    text[0] = (char)('0' + sum % 10);\n\
+    return mr_append(\"out\", text, 1);";
+
+#[test]
+fn functions_in_c_use_tables() {
+    let compilers: [(&str, &[&str], &str); 2] = [
+        (
+            "wasm",
+            &["clang", "--target=wasm32", "-nostdlib", "-Wl,--no-entry"],
+            "runtime = \"wasm\"\ncode = \"it.wasm\"",
+        ),
+        ("process", &["cc"], "runtime = \"process\"\ncode = \"native\"\ncommand = [\"./it.wasm\"]"),
+    ];
+    for (runtime, compiler, settings) in compilers {
+        let place = Place::empty();
+        std::fs::create_dir(place.path().join("native")).unwrap();
+        let output = if runtime == "wasm" { "it.wasm" } else { "native/it.wasm" };
+        compile(&place, compiler, "counts", COUNTS, output);
+        place.write(
+            "millrace.toml",
+            &format!("[logs.in]\n[logs.out]\n[tables.words]\ncodec = \"text\"\n[functions.counts]\non = [\"in\"]\nretries = 0\n{settings}\n"),
+        );
+        place.run(["up"]).ok();
+        let _host = place.serve();
+        for word in ["beta", "alpha", "beta", "sum"] {
+            place.run(["log", "append", "in", word]).ok();
+            place.idle();
+        }
+        let runs = place.run(["run", "ls", "--function", "counts"]).ok().text().to_owned();
+        assert_eq!(place.records("out"), ["alpha", "beta", "long", "1"], "{runtime}: {runs}"); // 2 + 4 + 12345
+        assert_eq!(place.run(["table", "get", "words", "beta"]).ok().text(), "4\n");
+    }
+}

@@ -11,7 +11,7 @@ use std::{fmt::Write, ops::Range};
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter, Result};
 
 /// What `define` defines.
-pub(super) const OFFERED: [(&str, &str); 16] = [
+pub(super) const OFFERED: [(&str, &str); 17] = [
     ("millrace", "append"),
     ("millrace", "attempt"),
     ("millrace", "cause"),
@@ -28,6 +28,7 @@ pub(super) const OFFERED: [(&str, &str); 16] = [
     ("millrace", "result"),
     ("millrace", "secret"),
     ("millrace", "seqno"),
+    ("millrace", "table"),
 ];
 
 /// The most random bytes of one call.
@@ -247,6 +248,25 @@ fn define_calls(linker: &mut Linker<State>) -> Result<()> {
         let log = text(slice(memory, log, log_len)?)?;
         Ok(state.logs().latest(log).map_or_else(|error| number(&error), u64::cast_signed))
     })?;
+    linker.func_wrap(
+        "millrace",
+        "table",
+        |mut caller: Caller<'_, State>,
+         name: u32,
+         name_len: u32,
+         of: u32,
+         len: u32,
+         at: u32,
+         cap: u32|
+         -> Result<i64> {
+            let (memory, state) = memory(&mut caller)?;
+            let name = text(slice(memory, name, name_len)?)?;
+            match state.logs().table(name, slice(memory, of, len)?) {
+                Ok(answer) => Ok(i64::from(copy_out(memory, at, cap, &answer)?)),
+                Err(error) => Ok(number(&error)),
+            }
+        },
+    )?;
     linker.func_wrap(
         "millrace",
         "result",

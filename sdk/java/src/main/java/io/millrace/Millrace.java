@@ -21,6 +21,7 @@ import io.millrace.executor.ServerlessExecutorService;
 import io.millrace.internal.Client;
 import io.millrace.internal.EventId;
 import io.millrace.internal.Frame;
+import io.millrace.internal.Json;
 import io.millrace.internal.MessagePack;
 import io.millrace.internal.Messages;
 import io.millrace.internal.Options;
@@ -39,7 +40,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * A namespace of a host: its logs, its shared objects, and its workers.
+ * A namespace of a host: its logs, its tables, its shared objects, and its workers.
  *
  * <pre>{@code
  * try (Millrace farm = Millrace.connect(".millrace")) {
@@ -212,6 +213,29 @@ public final class Millrace implements AutoCloseable {
     /** Removes a log with its records. */
     public void removeLog(String name) {
         client.ask(Messages.REMOVE_LOG, Map.of("log", name), null, 0);
+    }
+
+    /** A table of the namespace; it need not exist. */
+    public Table table(String name) {
+        return new Table(client, name);
+    }
+
+    /** Creates a table whose keys are text and whose values are JSON. If it exists with these attributes, nothing changes. */
+    public Table createTable(String name) {
+        return createTable(name, TableOptions.DEFAULT);
+    }
+
+    /**
+     * Creates a table with these attributes. If it exists with the same, nothing changes; with others, fails with MR2102. {@link #removeLog}
+     * removes it.
+     */
+    public Table createTable(String name, TableOptions options) {
+        Map<String, Object> order = new LinkedHashMap<>();
+        order.put("do", "create-table");
+        order.put("table", name);
+        options.write(order);
+        client.insist(Messages.MANAGE, Map.of("json", Json.text(order)), null, 0);
+        return table(name);
     }
 
     /** Cancels a run that has not ended. */

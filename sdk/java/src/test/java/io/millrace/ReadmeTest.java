@@ -42,7 +42,9 @@ class ReadmeTest {
         Process typed = builder.start();
         String printed = new String(typed.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
         assertEquals(0, typed.waitFor(), printed);
-        List<String> missing = new ArrayList<>(List.of("record 1: 21.5", "tail: 21.5", "MR2101", "6 words, {to=2, be=2, or=1, not=1}",
+        List<String> missing = new ArrayList<>(List.of("record 1: 21.5", "tail: 21.5", "MR2101", "tests: 4",
+                "alice has {score=8}, version 3", "has version 3, and the change asks for version 2", "session  \"open\"",
+                "6 words, {to=2, be=2, or=1, not=1}",
                 "fencing token above 0: true", "six times seven: 42", "sum of squares: 328350", "reset: 0",
                 "thrown in the worker: java.lang.NumberFormatException", "pool-", "balances: 250 250",
                 "refused: Bob has only 250 cents, thrown in transfer", "took 0\ntook 1\ntook 2\ntook 3\ntook 4"));

@@ -5,10 +5,12 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 
 /** JSON: maps, lists, texts, {@link Long} or {@link BigInteger} or {@link Double}, booleans and null. */
 public final class Json {
     private static final int DEPTH_MAX = 64;
+    private static final Pattern NUMBER = Pattern.compile("-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][+-]?[0-9]+)?");
 
     private final String text;
     private int at;
@@ -42,6 +44,34 @@ public final class Json {
         StringBuilder out = new StringBuilder();
         write(value, out);
         return out.toString();
+    }
+
+    /** The text of a value of JSON: maps with texts as keys, lists, texts, finite numbers, booleans and null. Refuses anything else. */
+    public static String checkedText(Object value) {
+        check(value, DEPTH_MAX);
+        return text(value);
+    }
+
+    private static void check(Object value, int depth) {
+        if (depth == 0) {
+            throw new IllegalArgumentException("a value of JSON that nests deeper than " + DEPTH_MAX + " levels");
+        } else if (value instanceof Map<?, ?> map) {
+            map.forEach((key, element) -> {
+                if (!(key instanceof String)) {
+                    throw new IllegalArgumentException("a key of an object of JSON is a text, not " + key);
+                }
+                check(element, depth - 1);
+            });
+        } else if (value instanceof List<?> list) {
+            list.forEach(element -> check(element, depth - 1));
+        } else if (value != null && !(value instanceof String) && !(value instanceof Boolean) && !isNumber(value)) {
+            throw new IllegalArgumentException(value + " of " + value.getClass().getName() + " is no value of JSON");
+        }
+    }
+
+    /** Whether it is a number whose text is one in JSON; that of NaN is not. */
+    private static boolean isNumber(Object value) {
+        return value instanceof Number && NUMBER.matcher(value.toString()).matches();
     }
 
     private static void write(Object value, StringBuilder out) {

@@ -37,6 +37,8 @@ public final class Messages {
     public static final int DOCUMENT = 35;
     public static final int REDEEM = 44;
     public static final int REDEEMED = 45;
+    public static final int TABLE = 56;
+    public static final int OF_TABLE = 57;
     public static final int SESSION = 64;
     public static final int OPENED = 65;
     public static final int CALL = 66;
@@ -100,6 +102,8 @@ public final class Messages {
         type(DOCUMENT, "json:t");
         type(REDEEM, "");
         type(REDEEMED, "capability:b");
+        type(TABLE, "table:t request:b durability?:d fence?:{fence");
+        type(OF_TABLE, "answer:b");
         type(SESSION, "session:b application?:t lease_ms:n resume?:f");
         type(OPENED, "resumed:f lease_ms:n");
         type(CALL, "session:b call:N acked:N kind:t key:t method:t arguments:b new?:b incarnation?:N must_exist?:f "
