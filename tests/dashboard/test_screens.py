@@ -27,6 +27,7 @@ SCREENS = {
     "trace": ("farm/trace/raw/kitchen@4", "What it caused"),
     "repairs": ("farm/repairs", "Nothing was repaired yet"),
     "correct": ("farm/repairs/new?log=raw/kitchen&seqno=2", "What they should be"),
+    "tables": ("farm/tables", "There is no table"),
     "links": ("farm/links", "No link to another namespace"),
     "cluster": ("farm/cluster", "belongs to no cluster"),
     "objects": ("farm/objects", "There are no shared objects"),

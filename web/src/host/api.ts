@@ -169,6 +169,45 @@ export interface Log {
   time?: TimeField;
 }
 
+/** A key that is text, or its bytes. */
+export type Key = string | { base64: string };
+
+export interface TableDoc {
+  table: string;
+  keys: "text" | "bytes";
+  codec: "json" | "text" | "bytes";
+  ttl_ms: number;
+  database?: string;
+  mode?: string;
+  history: number | null;
+  latest: number;
+}
+
+/** A version of a key. */
+export interface TableEntry {
+  key: Key;
+  version: number;
+  time?: string;
+  expires?: string;
+  deleted?: boolean;
+  data?: string;
+  base64?: string;
+}
+
+export interface Database {
+  database: string;
+  url: string;
+  tables: string[];
+  server: string | null;
+  unwritten: number;
+  unwritten_bytes: number;
+  oldest_ms: number | null;
+  waiting: number;
+  transactions: number;
+  rows: number;
+  trouble: { code: string; error: string; stopped: boolean } | null;
+}
+
 export interface TimeField {
   /** A JSON pointer. */
   field: string;

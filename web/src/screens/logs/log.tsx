@@ -1,6 +1,6 @@
 // One log: a virtual table whose scroll bar is the sequence number, newest first; a plot of a field; one record; an append.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type Log, type RecordDoc, Refused, ask, enc, follow, of } from "../../host/api";
+import { type Log, type TableDoc, type RecordDoc, Refused, ask, enc, follow, of } from "../../host/api";
 import { DECODERS, type Decoder, bytesOf, decode, fields, observed, pretty } from "../../records/decode";
 import { count, grouped, micros, quoted, size } from "../../format";
 import { useAsk, useKept } from "../../hooks";
@@ -22,22 +22,31 @@ export function LogScreen({ namespace, route, log: name }: ScreenProps & { log: 
   const told = useAsk<Log>(of(namespace, `logs/${enc(name)}`), live.on ? 30_000 : following ? 0 : 3000);
   const renewed = useChanges(told.again, 2000);
   const answer = { ...told, data: told.data && grown(told.data, live) };
+  const tables = useAsk<{ tables: TableDoc[] }>(of(namespace, "tables")).data?.tables ?? [];
+  const isTable = tables.some((it) => it.table === name);
   return (
     <>
       <Head
         title={name}
         mono
         cmd={`millrace log tail ${quoted(name)}${answer.data ? ` --from ${Math.max(1, answer.data.earliest, answer.data.latest - 99)}` : ""} --no-follow`}
-      />
+      >
+        {isTable && (
+          <a class="button" href={href(namespace, "tables", name)}>
+            The table and its keys
+          </a>
+        )}
+      </Head>
       <Loaded answer={answer}>
         {(log) =>
           log.records === 0 && !following ? (
-            <Nothing namespace={namespace} log={log} />
+            <Nothing namespace={namespace} log={log} isTable={isTable} />
           ) : (
             <Records
               key={log.incarnation}
               namespace={namespace}
               log={log}
+              isTable={isTable}
               query={route.query}
               following={following}
               setFollowing={setFollowing}
@@ -49,24 +58,26 @@ export function LogScreen({ namespace, route, log: name }: ScreenProps & { log: 
   );
 }
 
-const Nothing = ({ namespace, log }: { namespace: string; log: Log }) => (
+const Nothing = ({ namespace, log, isTable }: { namespace: string; log: Log; isTable: boolean }) => (
   <>
     <Empty title={log.latest ? "All records have left the log's history" : "The log has no record yet"}>
-      <Cmd>{`millrace log append ${quoted(log.name)} VALUE`}</Cmd>
+      <Cmd>{isTable ? `millrace table put ${quoted(log.name)} KEY VALUE` : `millrace log append ${quoted(log.name)} VALUE`}</Cmd>
     </Empty>
-    <Append namespace={namespace} log={log.name} />
+    {!isTable && <Append namespace={namespace} log={log.name} />}
   </>
 );
 
 interface RecordsProps {
   namespace: string;
   log: Log;
+  /** Whether its records are changes of keys, which are made and corrected as such. */
+  isTable: boolean;
   query: URLSearchParams;
   following: boolean;
   setFollowing: (following: boolean) => void;
 }
 
-function Records({ namespace, log, query, following, setFollowing }: RecordsProps) {
+function Records({ namespace, log, isTable, query, following, setFollowing }: RecordsProps) {
   const [kept, keep] = useKept(`decoder.${namespace}.${log.name}`, "auto");
   const chosen = query.get("as") ?? kept;
   const how: Decoder = (DECODERS as readonly string[]).includes(chosen) ? (chosen as Decoder) : "auto";
@@ -188,9 +199,9 @@ function Records({ namespace, log, query, following, setFollowing }: RecordsProp
           onSeen={setSeen}
           onChoose={(seqno) => setQuery({ at: seqno })}
         />
-        {chosenAt && <One namespace={namespace} log={log.name} seqno={chosenAt} row={row} how={how} latest={latest} />}
+        {chosenAt && <One namespace={namespace} log={log.name} isTable={isTable} seqno={chosenAt} row={row} how={how} latest={latest} />}
       </div>
-      <Append namespace={namespace} log={log.name} />
+      {!isTable && <Append namespace={namespace} log={log.name} />}
     </>
   );
 }
@@ -407,6 +418,7 @@ function Scroller({ rows, earliest, latest, how, at, onSeen, onChoose }: Scrolle
 function One({
   namespace,
   log,
+  isTable,
   seqno,
   row,
   how,
@@ -414,6 +426,7 @@ function One({
 }: {
   namespace: string;
   log: string;
+  isTable: boolean;
   seqno: number;
   row: Row | undefined;
   how: Decoder;
@@ -483,9 +496,11 @@ function One({
             <a class="button" href={href(namespace, "trace", row.id)}>
               Causes and effects
             </a>
-            <a class="button" href={href(namespace, "repairs", "new", { log, seqno })}>
-              Correct it
-            </a>
+            {!isTable && (
+              <a class="button" href={href(namespace, "repairs", "new", { log, seqno })}>
+                Correct it
+              </a>
+            )}
             <button type="button" onClick={() => void save()}>
               Save
             </button>
