@@ -44,6 +44,7 @@ impl Record {
 impl Record {
     #[new]
     #[pyo3(signature = (log, seqno, data, id=None, clock=0, cause=None, headers=Vec::new()))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
         log: Py<PyString>,

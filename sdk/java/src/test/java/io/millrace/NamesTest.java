@@ -22,6 +22,7 @@ import io.millrace.executor.ServerlessExecutorService;
 import java.io.Serializable;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Date;
 import java.util.List;
@@ -41,6 +42,8 @@ import org.junit.jupiter.api.io.TempDir;
 /** Locks with conditions, and the other names of java.util.concurrent, beside what they do there. */
 class NamesTest {
     private static final long PATIENCE_S = 120;
+    /** A lease that no load of the machine outlasts. */
+    private static final Duration LEASE = Duration.ofSeconds(PATIENCE_S);
 
     @TempDir
     static Path folder;
@@ -52,8 +55,8 @@ class NamesTest {
     @BeforeAll
     static void start() throws Exception {
         host = Host.start(folder);
-        other = Millrace.at(host.namespace.toString()).application("names").connect();
-        farm = Millrace.at(host.namespace.toString()).application("names").connect();
+        other = Millrace.at(host.namespace.toString()).application("names").lease(LEASE).connect();
+        farm = Millrace.at(host.namespace.toString()).application("names").lease(LEASE).connect();
     }
 
     @AfterAll
