@@ -1,9 +1,12 @@
 //! The rules of `[mqtt] topics`: which topic is which log.
 //!
 //! A rule can be turned round: the name of its log contains every wildcard of its filter, so the log alone tells the topic of its records.
+//! Topics may have characters and numbers of levels that names of logs do not have; then they are written otherwise there: a byte as `_.` and
+//! two digits, an empty level as `_.00`, and the slash before a level for which there is no segment as `_.2f`.
 
 use crate::filter::{check_filter, check_topic, is_reserved};
-use millrace_wire::{Code, Error, LogName, Result};
+use millrace_wire::{Code, Error, LogName, Result, SEGMENTS_MAX};
+use std::fmt::Write;
 
 /// Rules of one namespace.
 const RULES_MAX: usize = 1000;
@@ -40,27 +43,82 @@ enum Level {
     Rest,
 }
 
-/// What the wildcards stand for.
-#[derive(Default)]
-struct Matched<'t> {
-    ones: Vec<(usize, &'t str)>,
-    rest: Vec<&'t str>,
+/// A level of a topic, as it stands in the name of a log.
+fn escaped(level: &str) -> String {
+    if level.is_empty() {
+        return "_.00".into();
+    }
+    let bytes = level.as_bytes();
+    let mut name = String::with_capacity(bytes.len());
+    for (at, byte) in bytes.iter().enumerate() {
+        let is_plain = match byte {
+            b'.' => at > 0,
+            b'_' => bytes.get(at + 1) != Some(&b'.'),
+            b'-' => true,
+            byte => byte.is_ascii_alphanumeric(),
+        };
+        match is_plain {
+            true => name.push(char::from(*byte)),
+            false => drop(write!(name, "_.{byte:02x}")),
+        }
+    }
+    name
 }
 
-impl<'t> Matched<'t> {
-    fn of(levels: &[Level], text: &'t str) -> Option<Self> {
+/// The level, or levels, of a topic that stand in the name of a log like this; none if nothing is written so.
+fn unescaped(name: &str) -> Option<String> {
+    if name == "_.00" {
+        return Some(String::new());
+    }
+    let mut parts = name.split("_.");
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(digits, 16).ok().filter(|byte| *byte > 0)?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// What the wildcards stand for.
+#[derive(Default)]
+struct Matched {
+    ones: Vec<(usize, String)>,
+    rest: Vec<String>,
+}
+
+impl Matched {
+    fn of(levels: &[Level], text: &str) -> Option<Self> {
         let (mut matched, mut text) = (Self::default(), text.split('/'));
         for level in levels {
             match level {
                 Level::Rest => {
-                    matched.rest = text.collect();
+                    matched.rest = text.map(str::to_owned).collect();
                     return Some(matched);
                 }
-                Level::One(number) => matched.ones.push((*number, text.next()?)),
+                Level::One(number) => matched.ones.push((*number, text.next()?.to_owned())),
                 Level::Text(expected) => drop(text.next().filter(|there| there == expected)?),
             }
         }
         text.next().is_none().then_some(matched)
+    }
+
+    /// As it stands in the name of a log that has room for so many segments of `#`.
+    fn escaped(self, room: usize) -> Self {
+        let ones = self.ones.into_iter().map(|(number, level)| (number, escaped(&level))).collect();
+        let mut rest: Vec<String> = self.rest.iter().map(|level| escaped(level)).collect();
+        if rest.len() > room && room > 0 {
+            let last = rest.split_off(room - 1).join("_.2f");
+            rest.push(last);
+        }
+        Self { ones, rest }
+    }
+
+    /// As it stands in a topic.
+    fn unescaped(self) -> Option<Self> {
+        let ones = self.ones.iter().map(|(number, name)| Some((*number, unescaped(name)?))).collect::<Option<_>>()?;
+        let rest = self.rest.iter().map(|name| unescaped(name)).collect::<Option<_>>()?;
+        Some(Self { ones, rest })
     }
 
     fn fill(&self, levels: &[Level]) -> Option<String> {
@@ -68,8 +126,8 @@ impl<'t> Matched<'t> {
         for level in levels {
             match level {
                 Level::Text(text) => filled.push(text.as_str()),
-                Level::One(number) => filled.push(self.ones.iter().find(|(one, _)| one == number)?.1),
-                Level::Rest => filled.extend(&self.rest),
+                Level::One(number) => filled.push(&*self.ones.iter().find(|(one, _)| one == number)?.1),
+                Level::Rest => filled.extend(self.rest.iter().map(String::as_str)),
             }
         }
         Some(filled.join("/"))
@@ -120,7 +178,7 @@ impl Checked {
         if log.iter().rev().skip(1).any(|level| *level == Level::Rest) {
             return Err(wrong("'{#}' must be the last part of the log's name"));
         }
-        let example = Matched { ones: (1..=ones).map(|number| (number, "x")).collect(), rest: vec!["x"] };
+        let example = Matched { ones: (1..=ones).map(|number| (number, "x".into())).collect(), rest: vec!["x".into()] };
         let name = example.fill(&log).and_then(|name| name.parse::<LogName>().ok());
         if name.is_none_or(|name| LogName::is_internal(&name)) {
             return Err(wrong("this is not the name of a log"));
@@ -132,11 +190,12 @@ impl Checked {
         if is_reserved(topic) && !matches!(self.filter.first(), Some(Level::Text(_))) {
             return None;
         }
-        Matched::of(&self.filter, topic)?.fill(&self.log)
+        let room = SEGMENTS_MAX.saturating_sub(self.log.iter().filter(|level| **level != Level::Rest).count());
+        Matched::of(&self.filter, topic)?.escaped(room).fill(&self.log)
     }
 
     fn topic_of(&self, log: &str) -> Option<String> {
-        Matched::of(&self.log, log)?.fill(&self.filter)
+        Matched::of(&self.log, log)?.unescaped()?.fill(&self.filter)
     }
 }
 
@@ -235,6 +294,29 @@ mod tests {
     }
 
     #[test]
+    fn a_topic_may_have_what_a_name_has_not() {
+        let rules = Rules::new(&[rule("z/+/set", "set/{1}"), rule("z/#", "z/{#}"), rule("+", "{1}")]).unwrap();
+        for (topic, log) in [
+            ("z/Living room/Lampe é", "z/Living_.20room/Lampe_.20_.c3_.a9"),
+            ("z/0x00_1.5-x", "z/0x00_1.5-x"),
+            ("z/a/b/c/d/e/f/g/h i", "z/a/b/c/d/e/f/g_.2fh_.20i"),
+            ("z/a//b/", "z/a/_.00/b/_.00"),
+            ("z/.a/_.20/__. ", "z/_.2ea/_.5f.20/__.5f._.20"),
+            ("z/a b/set", "set/a_.20b"),
+            ("z", "z"),
+            ("a b", "a_.20b"),
+        ] {
+            assert_eq!(rules.log_of(topic).as_deref(), Some(log));
+            assert_eq!(rules.topic_of(log).as_deref(), Some(topic));
+            log.parse::<LogName>().unwrap();
+        }
+        assert_eq!(rules.log_of(" a"), None, "it would be a log of the runtime");
+        for log in ["z/a_.20", "z/a_.2", "z/a_.zz", "z/a_.41", "z/a_.00", "z/_.00b", "z/_.ff", "z/a_.2fb", "z/a_.é"] {
+            assert_eq!(rules.topic_of(log).is_some(), log == "z/a_.20", "{log}");
+        }
+    }
+
+    #[test]
     fn a_rule_whose_log_does_not_tell_the_topic_is_refused() {
         for (filter, log) in [
             ("#", "mqtt"),
@@ -260,7 +342,7 @@ mod tests {
         #[test]
         fn no_two_topics_share_a_log(
             picked in prop::collection::vec(0usize..6, 0..5),
-            topics in prop::collection::vec("[ab]|a/[ab]|b/[ab]/a|a/a/b/b", 2..12),
+            topics in prop::collection::vec("[ab]|a/[ab]|b/[ab]/a|a/a/b/b|[ab](/[ab_. é5f]{0,3}){1,10}", 2..12),
         ) {
             let all = [
                 rule("a/+", "x/{1}"), rule("+/a", "{1}/x"), rule("b/#", "a/{#}"),

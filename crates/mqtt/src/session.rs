@@ -21,6 +21,9 @@ pub struct Granted {
     pub number: Option<u32>,
     /// Its messages keep their flag RETAIN.
     pub retain_as_published: bool,
+    /// Messages of this session are not for it.
+    #[serde(default)]
+    pub no_local: bool,
 }
 
 /// Records of a log that a session still has to send.
@@ -105,6 +108,19 @@ impl Session {
             }
         }
         found.map(|qos| (qos, numbers))
+    }
+
+    /// Whether some filter excludes messages of this topic that come from this session.
+    pub fn excludes_own(&self, topic: &str) -> bool {
+        self.filters.iter().any(|(filter, granted)| granted.no_local && matches(filter, topic))
+    }
+
+    /// Whether some filter includes them.
+    pub fn includes_own(&self, topic: &str) -> bool {
+        let includes = |(filter, granted): (&String, &Granted)| {
+            !granted.no_local && !filter.starts_with(SHARED) && matches(filter, topic)
+        };
+        self.filters.iter().any(includes)
     }
 
     /// A record was appended that it has to send. Positions of a log come in their order, and repeated ones have no effect.
@@ -226,10 +242,10 @@ impl Session {
         self.flights.remove(&id);
     }
 
-    /// What was taken from groups and may go to other members, which is in flight no longer: the group, the log and the number of each.
-    pub fn abandon(&mut self, all: bool) -> Vec<(u64, u32, u64)> {
-        let goes =
-            |flight: &Flight| flight.group.is_some() && (all || flight.qos == Qos::AtLeastOnce) && !flight.received;
+    /// What was taken from groups and may go to other members, which is in flight no longer: the group, the log and the number of each. A
+    /// message of quality 2 may not, even if the session ends, since the client may have it.
+    pub fn abandon(&mut self) -> Vec<(u64, u32, u64)> {
+        let goes = |flight: &Flight| flight.group.is_some() && flight.qos == Qos::AtLeastOnce;
         let flights = self.flights();
         let gone = flights.into_iter().filter(|(_, flight)| goes(flight));
         gone.filter_map(|(id, flight)| {
@@ -278,6 +294,19 @@ mod tests {
     }
 
     #[test]
+    fn own_messages_are_excluded_by_all_filters_that_match_or_come() {
+        let mut session = Session::default();
+        let granted = |no_local| Granted { no_local, ..Granted::default() };
+        assert!(session.subscribe("a/+", granted(true)) && session.subscribe("$share/g/a/#", granted(false)));
+        assert!(session.excludes_own("a/b") && !session.includes_own("a/b") && !session.excludes_own("a"));
+        assert!(session.subscribe("a/#", granted(false)) && session.includes_own("a/b"));
+        assert!(session.subscribe("a/+", granted(false)) && !session.excludes_own("a/b"));
+        // A session that an older host saved.
+        let old = r#"{"qos":"AtMostOnce","number":null,"retain_as_published":false}"#;
+        assert_eq!(serde_json::from_str::<Granted>(old).unwrap(), Granted::default());
+    }
+
+    #[test]
     fn filters_and_messages_in_flight_are_bounded() {
         let mut session = Session::default();
         assert!((0..FILTERS_MAX).all(|number| session.subscribe(&number.to_string(), Granted::default())));
@@ -300,12 +329,14 @@ mod tests {
         let ids = sent.map(|(qos, group)| session.send(1, 5, qos, group).unwrap());
         let again = session.send(2, 6, Qos::ExactlyOnce, Some(8)).unwrap();
         assert!(session.received(again));
-        assert_eq!(session.abandon(false), [(7, 1, 5)]);
+        assert_eq!(session.abandon(), [(7, 1, 5)]);
         // It outlives its host, where groups have other numbers.
         let saved = serde_json::to_string(&session).unwrap();
         let restored = serde_json::from_str::<Session>(&saved).unwrap();
         let mut session = restored.restored(|group| (group == 7).then_some(70));
-        assert_eq!(session.abandon(true), [(70, 1, 5)]);
+        let more = session.send(3, 7, Qos::AtLeastOnce, Some(70)).unwrap();
+        assert_eq!(session.abandon(), [(70, 3, 7)], "and none of quality 2");
+        assert!(session.complete(ids[1]) && !session.acknowledged(more));
         assert!(session.acknowledged(ids[2]) && session.complete(again) && !session.acknowledged(ids[0]));
     }
 

@@ -157,6 +157,8 @@ pub(super) struct Inner {
     receive_max: usize,
     /// Whether its connection reads records now: not while the client takes none.
     is_able: bool,
+    /// Its client has begun another session in its place.
+    is_over: bool,
 }
 
 enum Held {
@@ -220,6 +222,11 @@ impl Slot {
         matches!(self.inner().held, Held::Free(_))
     }
 
+    /// Whether its client has begun another session in its place.
+    pub fn is_over(&self) -> bool {
+        self.inner().is_over
+    }
+
     /// It is kept for this long after its connection.
     pub fn set_expiry(&self, expiry: Duration) {
         self.inner().expiry = expiry;
@@ -246,13 +253,13 @@ impl Slot {
         &self.key
     }
 
-    /// Takes it, unless a connection has it, which then has to end.
-    fn take(&self, expiry: Duration) -> bool {
+    /// Takes it, to begin another session in its place or to continue it, unless a connection has it, which then has to end.
+    fn take(&self, clean: bool, expiry: Duration) -> bool {
         let mut inner = self.inner();
         let free = matches!(inner.held, Held::Free(_));
         inner.held = if free { Held::Connected } else { Held::Asked };
         if free {
-            inner.expiry = expiry;
+            (inner.expiry, inner.is_over) = (expiry, clean);
             self.dirty.store(true, Ordering::Release);
             self.taken.notify_waiters();
         } else {
@@ -319,14 +326,18 @@ impl Hub {
                 let mut state = self.state();
                 state.sweep(false);
                 state.is_back(key);
-                match state.keys.get(key).and_then(|number| state.slots.get(number)).cloned() {
+                let there = state.keys.get(key).and_then(|number| state.slots.get(number)).cloned();
+                if let Some(expired) = there.as_ref().filter(|slot| slot.has_expired()) {
+                    state.remove(expired);
+                }
+                match there.filter(|slot| state.slots.contains_key(&slot.number)) {
                     None => return state.begin(key, expiry).map(|slot| (slot, false)),
                     Some(slot) => slot,
                 }
             };
             let holder = there.clone();
             let released = holder.released.notified();
-            if there.take(expiry) {
+            if there.take(clean, expiry) {
                 let mut state = self.state();
                 if clean || !state.slots.contains_key(&there.number) {
                     state.remove(&there);
@@ -349,7 +360,7 @@ impl Hub {
         let mut state = self.state();
         let mut inner = slot.inner();
         inner.held = Held::Free(Instant::now());
-        let (ends, abandoned, groups) = (inner.expiry.is_zero(), inner.session.abandon(false), inner.groups.clone());
+        let (ends, abandoned, groups) = (inner.expiry.is_zero(), inner.session.abandon(), inner.groups.clone());
         slot.dirty.store(true, Ordering::Release);
         drop(inner);
         state.give_back(&abandoned);
@@ -657,6 +668,7 @@ impl State {
             groups: Vec::new(),
             receive_max: IN_FLIGHT_MAX,
             is_able: true,
+            is_over: false,
         });
         let (number, key) = (self.last, key.clone());
         let slot = Arc::new(Slot {
@@ -680,7 +692,7 @@ impl State {
             self.shares.give_back(&slot.key.principal);
             self.gone.extend(slot.rows());
         }
-        let abandoned = slot.with(|session| session.abandon(true));
+        let abandoned = slot.with(Session::abandon);
         for filter in filters {
             match shared(&filter) {
                 Ok(Some((_, within))) => self.leave(slot, &filter, within),

@@ -1,7 +1,7 @@
 //! Messages from a client: appended in their order, and acknowledged once they are past the gate.
 
 use crate::turns;
-use millrace_mqtt::packet::{Properties, Qos, reason};
+use millrace_mqtt::packet::{Properties, Qos, SESSION, reason};
 use millrace_node::{Access, AppendOptions, Durability, Gated, HISTORY_DEFAULT, Submitted};
 use millrace_wire::{Code, Error, ErrorKind, EventId, HEADERS_MAX_BYTES, Headers};
 use std::{
@@ -48,10 +48,10 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// From the properties of a message.
-    pub fn of(properties: Properties) -> Result<Self, Error> {
-        let Properties { headers, has_long_headers, key, cause, .. } = properties;
-        if has_long_headers {
+    /// From the properties of a message; `own` is the name of its session, if that does not want it back.
+    pub fn of(properties: Properties, own: Option<&str>) -> Result<Self, Error> {
+        let Properties { mut headers, has_long_headers, key, cause, .. } = properties;
+        if has_long_headers || own.is_some_and(|own| headers.push(SESSION, own).is_err()) {
             let detail = format!("the user properties are longer than {HEADERS_MAX_BYTES} bytes");
             return Err(Code::RecordTooLong.error(detail));
         }

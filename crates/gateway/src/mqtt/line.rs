@@ -545,6 +545,9 @@ impl Line {
             Packet::Ping => pong(&mut self.out),
             Packet::Disconnect(said, expiry) => {
                 if let Some(expiry) = expiry {
+                    if expiry > 0 && !self.slot.is_kept() {
+                        return Err(Fault::protocol("a DISCONNECT keeps a session that CONNECT did not keep"));
+                    }
                     self.slot.set_expiry(Duration::from_secs(expiry.into()).min(EXPIRY_MAX));
                 }
                 if said != reason::DISCONNECT_WITH_WILL {
@@ -607,7 +610,8 @@ impl Line {
         }
         let rules = self.hub.rules();
         let log = self.opening.log_of(&rules, topic);
-        match log.and_then(|log| Ok((log, Said::of(publish.said)?))) {
+        let own = self.slot.see(|session| session.excludes_own(topic)).then_some(&*self.slot.id);
+        match log.and_then(|log| Ok((log, Said::of(publish.said, own)?))) {
             Ok((log, said)) => {
                 let (payload, creates) = (publish.payload.into(), rules.is_ruled(topic));
                 // If the host dies, another one knows that this message was appended; by its idempotency key, if it has one.
@@ -639,7 +643,8 @@ impl Line {
         {
             return reason::NOT_AUTHORIZED;
         }
-        let granted = Granted { qos: asked.qos, number, retain_as_published: asked.retain_as_published };
+        let Subscription { qos, no_local, retain_as_published, .. } = *asked;
+        let granted = Granted { qos, number, retain_as_published, no_local };
         let Some(new) = self.hub.subscribe(&self.slot, asked.filter, granted) else { return reason::QUOTA };
         // A shared subscription has no retained messages.
         if is_shared {

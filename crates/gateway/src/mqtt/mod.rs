@@ -31,7 +31,9 @@ use crate::{
 use hub::Key;
 use line::{Line, Opening};
 use millrace_mqtt::Allowed;
-use millrace_mqtt::packet::{CONNECT_MAX_BYTES, Connect, Fault, PACKET_MAX_BYTES, Version, connected, frame, reason};
+use millrace_mqtt::packet::{
+    CONNECT_MAX_BYTES, Connect, Fault, PACKET_MAX_BYTES, Version, connected, frame, reason, speaks_5,
+};
 use millrace_node::{
     Access, Caller, Served,
     token::{Peer, Proof, TEXT_PREFIX, Token, Way},
@@ -123,7 +125,7 @@ async fn serve(Speaking { first, stream, identity, only, hosted, stopping }: Spe
     let greeting = timeout(patience::client(), connect(&mut stream, &mut input));
     let length = match hosted.silence.until(greeting).await {
         Some(Ok(Ok(length))) => length,
-        Some(Ok(Err(Some(fault)))) => return refuse(stream, Version::V3, &fault, &hosted).await,
+        Some(Ok(Err(Some(fault)))) => return refuse(stream, version_of(&input), &fault, &hosted).await,
         _ => {
             hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
             return Ok(());
@@ -217,13 +219,22 @@ async fn connect(stream: &mut Rewound, input: &mut Vec<u8>) -> Result<usize, Opt
     }
 }
 
+/// The version of a CONNECT that cannot be read.
+fn version_of(packet: &[u8]) -> Version {
+    if speaks_5(packet) { Version::V5 } else { Version::V3 }
+}
+
 /// Refuses a client in its version.
 async fn refuse(mut stream: Rewound, version: Version, fault: &Fault, hosted: &Hosted) -> Result<()> {
     hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
     let code = fault.error.code().id();
     tracing::info!(target: "connections", protocol = "mqtt", code, "refused: {}", fault.error.detail());
     let mut out = Vec::new();
-    connected(&mut out, version, Err(fault.reason));
+    let is_wrong = [reason::MALFORMED, reason::PROTOCOL_ERROR, reason::TOPIC_INVALID, reason::TOO_LARGE];
+    // 3.1.1 has no code for a packet that is wrong, and wants no answer to it.
+    if version == Version::V5 || !is_wrong.contains(&fault.reason) {
+        connected(&mut out, version, Err(fault.reason));
+    }
     let _ = timeout(LINGER, async {
         stream.write_all(&out).await?;
         close(stream).await
@@ -238,7 +249,7 @@ fn open(
     hosted: &Arc<Hosted>,
     (identity, is_plain): (&Identity, bool),
 ) -> std::result::Result<(Opening, Begin), (Version, Fault)> {
-    let unread = |fault: Fault| (Version::V3, fault);
+    let unread = |fault: Fault| (version_of(packet), fault);
     let Some((first, body, _)) = frame(packet, CONNECT_MAX_BYTES).map_err(unread)? else {
         return Err(unread(Fault::malformed("the first packet is cut off")));
     };

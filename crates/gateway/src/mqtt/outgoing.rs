@@ -3,7 +3,7 @@
 use super::hub::{Hub, SharedRecord, Slot};
 use millrace_mqtt::{
     Allowed, Flight, Range,
-    packet::{Acknowledged, Outgoing, Qos, Version, acknowledge, publish},
+    packet::{Acknowledged, Outgoing, Qos, SESSION, Version, acknowledge, publish},
 };
 use millrace_node::{Access, Gated, Log, Record};
 use millrace_wire::{Code, Error};
@@ -267,7 +267,14 @@ impl Sender {
         if let Some(last) = records.last() {
             next = last.seqno + 1;
         }
-        let due: Vec<&Record> = records.iter().filter(|record| record.seqno <= range.upto).collect();
+        let is_for_client = |record: &&Record| match what {
+            What::Again(..) | What::Shared(_) => true,
+            // The end of what is retained: MQTT does not send it to new subscribers.
+            What::Retained if record.payload.is_empty() => false,
+            What::New | What::Retained => !self.is_own(record) || self.slot.see(|session| session.includes_own(&topic)),
+        };
+        let due: Vec<&Record> =
+            records.iter().filter(|record| record.seqno <= range.upto).filter(is_for_client).collect();
         // What is in flight and what is left change at once, since the session may be saved at any moment.
         let ids: Vec<u16> = match what {
             What::Again(id, _) => due.iter().map(|_| id).collect(),
@@ -320,6 +327,11 @@ impl Sender {
             What::Again(id, _) if records.is_empty() => self.slot.with(|session| session.lose(id)),
             _ => {}
         }
+    }
+
+    /// Whether this session appended a record that it does not want back.
+    fn is_own(&self, record: &Record) -> bool {
+        record.headers.iter().any(|(name, value)| name == SESSION && value == self.slot.id)
     }
 
     /// What cannot be read now is read later.

@@ -315,7 +315,7 @@ impl Hub {
             }
             let filters: Vec<String> = session.filters().map(|(filter, _)| filter.to_owned()).collect();
             let logs: Vec<u32> = session.logs().collect();
-            let abandoned = session.abandon(false);
+            let abandoned = session.abandon();
             let slot = match state.restore(&Key { principal, client }, id, session, Duration::from_secs(expiry_s)) {
                 Ok(slot) => slot,
                 Err(error) => {

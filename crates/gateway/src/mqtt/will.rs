@@ -25,13 +25,14 @@ pub(super) fn publish(hub: &Arc<Hub>, slot: &Arc<Slot>, access: &Access, will: L
             let taken = slot.taken.notified();
             tokio::pin!(taken);
             taken.as_mut().enable();
-            if !slot.is_free() {
+            let is_back = !slot.is_free()
+                || tokio::select! {
+                    () = sleep(delay) => false,
+                    () = &mut taken => true,
+                };
+            // The client is back: what it does from now on has a will of its own. If it has begun another session, the will of this one is due.
+            if is_back && !slot.is_over() {
                 return;
-            }
-            tokio::select! {
-                () = sleep(delay) => {}
-                // The client is back: what it does from now on has a will of its own.
-                () = &mut taken => return,
             }
         }
         append_will(&hub, &access, slot.key().client(), will).await;

@@ -11,8 +11,8 @@ mod tests;
 mod write;
 
 pub use client::{FromBroker, Greeting, Message, Welcome, connect, ping, subscribe};
-pub use properties::Properties;
-pub use read::{Connect, Framed, Packet, Publish, Subscription, Will, frame};
+pub use properties::{Properties, SESSION};
+pub use read::{Connect, Framed, Packet, Publish, Subscription, Will, frame, speaks_5};
 pub use write::{
     Acknowledged, Connected, Outgoing, acknowledge, connected, disconnect, pong, publish, subscribed, unsubscribed,
 };

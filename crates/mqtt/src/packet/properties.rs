@@ -9,6 +9,8 @@ const KEY: &str = "millrace-key";
 const CAUSE: &str = "millrace-cause";
 /// The user property of the first message behind some that the client does not get.
 pub(super) const LOST: &str = "millrace-lost";
+/// The header of a message that its own session does not want back: the name of this session.
+pub const SESSION: &str = "millrace-session";
 
 /// The packet that properties belong to; one bit each.
 pub(super) const CONNECT: u16 = 1;
@@ -84,7 +86,7 @@ impl Properties {
             KEY => self.key = Some(value.to_owned()),
             CAUSE => self.cause = Some(value.to_owned()),
             // Only the host says it.
-            LOST => {}
+            LOST | SESSION => {}
             _ => self.has_long_headers |= self.headers.push(name, value).is_err(),
         }
     }

@@ -200,6 +200,13 @@ pub fn frame(bytes: &[u8], max_bytes: usize) -> Result<Option<Framed<'_>>, Fault
     Ok(bytes.get(1 + count..whole).map(|body| (*first, body, whole)))
 }
 
+/// Whether these bytes are the beginning of a CONNECT of 5.0, which may be wrong otherwise.
+pub fn speaks_5(packet: &[u8]) -> bool {
+    let length = packet.iter().skip(1).take(4).position(|byte| byte & 0x80 == 0);
+    let body = length.and_then(|at| packet.get(at + 2..));
+    packet.first() == Some(&0x10) && body.is_some_and(|body| body.starts_with(b"\0\x04MQTT\x05"))
+}
+
 impl<'b> Connect<'b> {
     /// Reads a CONNECT.
     pub fn read(first: u8, body: &'b [u8]) -> Result<Self, Fault> {

@@ -115,6 +115,22 @@ fn packets_that_the_specifications_forbid_are_refused() {
 }
 
 #[test]
+fn a_connect_that_is_wrong_still_tells_its_version() {
+    for (text, is) in [
+        ("10 0d 0004 4d515454 05 03 0000 00", true),
+        ("10 ffffff7f 0004 4d515454 05", true),
+        ("10 0d 0004 4d515454 04 03 0000", false),
+        ("10 0d 0004 4d515458 05 03 0000", false),
+        ("10 0d 0004 4d515454", false),
+        ("10 ffffffff 0004 4d515454 05", false),
+        ("30 0d 0004 4d515454 05", false),
+        ("10", false),
+    ] {
+        assert_eq!(speaks_5(&bytes(text)), is, "{text}");
+    }
+}
+
+#[test]
 fn what_is_announced_is_not_waited_for_beyond_the_limit() {
     assert!(frame(&[0x30], 100).unwrap().is_none());
     assert!(frame(&[0x30, 0x80], 100).unwrap().is_none());

@@ -1,6 +1,9 @@
 //! Packets to clients.
 
-use super::{Qos, Version, properties::LOST};
+use super::{
+    Qos, Version,
+    properties::{LOST, SESSION},
+};
 use millrace_wire::Headers;
 
 /// The bytes of a number of variable length.
@@ -196,7 +199,8 @@ pub fn publish(out: &mut Vec<u8>, version: Version, message: &Outgoing<'_>, max_
         variable(&mut properties, *number as usize);
     }
     let lost = (message.lost > 0).then(|| message.lost.to_string());
-    let headers = message.headers.iter().chain(lost.as_deref().map(|lost| (LOST, lost)));
+    let headers = message.headers.iter().filter(|(name, _)| *name != SESSION);
+    let headers = headers.chain(lost.as_deref().map(|lost| (LOST, lost)));
     for (name, value) in headers {
         properties.push(38);
         binary(&mut properties, name.as_bytes());
