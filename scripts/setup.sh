@@ -47,8 +47,8 @@ case $GOAL in
         PACKAGES+=(mosquitto-clients)
         # A browser that shows the dashboard.
         PACKAGES+=(chromium)
-        # Go may be installed from elsewhere.
-        command -v go >/dev/null || PACKAGES+=(golang-go)
+        # Go may be installed from elsewhere, but functions in sandboxes see it only below /usr.
+        [[ $(readlink -f "$(command -v go)") == /usr/* ]] || PACKAGES+=(golang-go)
         TOOLS+=(clang wasm-ld curl git go javac mvn nats-server arm-none-eabi-gcc qemu-system-arm)
         REQUIREMENTS=(web/requirements.txt requirements-dev.txt sdk/python/requirements-dev.txt examples/*/requirements.txt)
         ;;

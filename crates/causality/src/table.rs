@@ -16,7 +16,7 @@ use crate::{
     index::{IdMap, LogRows, NO_ROW},
     repaired::{Repaired, Replay, Version},
 };
-use millrace_journal::{Attempt, End, Kind, Outcome, ReadFrom, Reads, What, trigger_record};
+use millrace_journal::{Attempt, End, KeyedRead, Kind, Outcome, ReadFrom, Reads, What, trigger_record};
 use millrace_wire::{Code, EventId, Hlc, NamespaceId, Result};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -321,7 +321,11 @@ impl Builder {
                     ReadFrom::Log(log) => Some(Read { log, from: row.from, count: row.count, what: row.what }),
                     ReadFrom::Name(_) => None,
                 });
-                self.note(rows)?
+                let values = KeyedRead::decode(event.payload).filter_map(|row| match row {
+                    KeyedRead::Found { log, seqno } => Some(Read { log, from: seqno, count: 1, what: What::Record }),
+                    _ => None,
+                });
+                self.note(rows.chain(values))?
             }
             Kind::Call => match self.call(event) {
                 Some(read) => self.note([read])?,

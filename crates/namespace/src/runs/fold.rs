@@ -9,7 +9,9 @@
 //! the run's function: the TRIGGER, the last FIRED and those that it leads back to, the DONE, and what is before it.
 
 use super::call;
-use millrace_journal::{Attempt, End, Entry, Function, Item, Journal, Kind, Outcome, Position, ReadFrom, Run};
+use millrace_journal::{
+    Attempt, End, Entry, Function, Item, Journal, KeyedRead, Kind, Outcome, Position, ReadFrom, Run,
+};
 use millrace_wire::{Code, EventId, Hlc, LogName, Result};
 
 /// Most reads and most appends that are kept of a run.
@@ -125,6 +127,11 @@ impl Fold {
                     };
                     let seqnos = row.from..row.from.saturating_add(row.count.min(LISTED_MAX as u64));
                     seqnos.for_each(|seqno| listed(&mut self.reads, log.clone(), seqno));
+                }
+                for row in KeyedRead::decode(&entry.payload) {
+                    if let KeyedRead::Found { log, seqno } = row {
+                        listed(&mut self.reads, LogOf::Id(log), seqno);
+                    }
                 }
             }
             Kind::Call => {

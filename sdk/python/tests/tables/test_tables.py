@@ -195,3 +195,22 @@ def test_other_processes_see_the_same_table(ns: millrace.Namespace) -> None:
         for number in range(100):
             (mine if number % 2 else theirs)[f"k{number % 7}"] = number
             assert dict(mine.items()) == dict(theirs.items())
+
+
+def test_the_value_that_a_run_got_is_in_its_history(ns: millrace.Namespace, host: Start, functions: ModuleType) -> None:
+    ns.create_log("clean")
+    ns.create_table("totals")
+    ns.create_table("last")
+    ns.deploy(functions.total)
+    with millrace.open(host(ns).address) as remote:
+        for value in (1, 2):
+            remote.append("raw", ["a", value])
+            remote.wait_idle(PATIENCE_S)
+        second, first = remote.runs(function="total")
+        # The keys "a" and "count" are the records 1 and 2, then 3 and 4. An increment reads nothing.
+        assert [(read.log, read.seqno) for read in first.reads] == []
+        assert [(read.log, read.seqno) for read in second.reads] == [("totals", 1)]
+        # So what one run has written leads to the run that got it, and back.
+        assert {branch.run.id for branch in remote.trace("totals@1").branches if branch.run} == {second.id}
+        causes = remote.trace("totals@3", up=True).branches
+        assert {branch.run.id for branch in causes if branch.run} == {first.id, second.id}

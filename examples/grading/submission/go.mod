@@ -1,0 +1,3 @@
+module lru
+
+go 1.19
