@@ -2,6 +2,7 @@
 
 mod capability;
 mod chain;
+mod databases;
 mod dispatch;
 mod durable;
 mod get;
@@ -18,6 +19,7 @@ mod runs;
 mod sandbox;
 mod small;
 mod storm;
+mod tables;
 mod topics;
 
 use crate::{
@@ -298,6 +300,44 @@ pub const ALL: &[Spec] = &[
         run: pages::listener,
     },
     Spec { id: "gate.cost", what: "time of the gate for an answer, memory", unit: "ns", run: remote::gate::cost },
+    Spec {
+        id: "table.put",
+        what: "put 100 bytes under one of 1 M keys in process, memory, mean",
+        unit: "µs",
+        run: tables::put,
+    },
+    Spec { id: "table.get", what: "get 100 bytes of random ones of 1 M keys, mean", unit: "µs", run: tables::get },
+    Spec { id: "table.scan", what: "scan 1 M keys with values of 100 bytes", unit: "/s", run: tables::scan },
+    Spec {
+        id: "table.open",
+        what: "open a namespace with a table of 1 M keys, to the first get",
+        unit: "ms",
+        run: tables::open,
+    },
+    Spec {
+        id: "table.remote",
+        what: "put 100 bytes through a host, memory, one client, p50",
+        unit: "µs",
+        run: tables::remote,
+    },
+    Spec {
+        id: "db.writebehind",
+        what: "puts of 100 bytes that a host writes to PostgreSQL",
+        unit: "/s",
+        run: databases::writebehind,
+    },
+    Spec {
+        id: "db.curves",
+        what: "a function that writes, to everything written, database 23 ms away, ratio to E + w",
+        unit: "",
+        run: databases::curves,
+    },
+    Spec {
+        id: "db.independent",
+        what: "append that depends on no unwritten write while the database is dead, p99",
+        unit: "µs",
+        run: databases::independent,
+    },
 ];
 
 /// What a row's measurement comes to.

@@ -17,7 +17,7 @@ use millrace_databases::{
     writebehind::{Batch, OnRefused, Operation, Refusal, Requirement, Row},
 };
 use millrace_node::{
-    Namespace,
+    Log, Namespace,
     databases::{
         DatabaseMarks, DatabaseSettings, Resync, Trouble, UNWRITTEN_MAX_BYTES, WhenRefused, Write, WriteBatch,
         WriterReport, Writes,
@@ -42,6 +42,10 @@ use std::{
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The same without any database: a host with nothing to do sleeps.
 const LOOK_EVERY_WITHOUT: Duration = Duration::from_secs(2);
+/// After so many commits in a row that changed no table with a database, the supervisor waits for the journal only every so often: each
+/// commit would wake it otherwise, and would take twice as long.
+const UNRELATED_MAX: u32 = 16;
+const UNRELATED_PAUSE: Duration = Duration::from_millis(1);
 /// How often settings and secrets are compared with those of a writer in trouble.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
 
@@ -71,6 +75,7 @@ impl DatabaseWriters {
             known: BTreeMap::new(),
             has_databases: true,
             compared: Instant::now(),
+            tables: Vec::new(),
         };
         let builder = thread::Builder::new().name("millrace-writers".into());
         let thread = millrace_threads::spawn(builder, move || supervisor.run());
@@ -114,12 +119,15 @@ struct WriterSupervisor {
     known: BTreeMap<DatabaseName, Known>,
     has_databases: bool,
     compared: Instant,
+    /// Those with a database.
+    tables: Vec<Log>,
 }
 
 impl WriterSupervisor {
     fn run(mut self) {
         let mut seen = self.namespace.journal().tail();
         let mut version = None;
+        let (mut newest, mut woken, mut unrelated) = (Vec::new(), Instant::now(), 0);
         while !self.stops.load(Ordering::Acquire) {
             let now = self.namespace.journal().catalog_version();
             let is_due = self.compared.elapsed() >= COMPARE_EVERY && !self.known.is_empty();
@@ -135,7 +143,15 @@ impl WriterSupervisor {
             if self.known.is_empty() {
                 thread::park_timeout(if self.has_databases { LOOK_EVERY } else { LOOK_EVERY_WITHOUT });
             } else {
-                locked(&self.running).values().for_each(Writer::wake);
+                let now: Vec<u64> = self.tables.iter().map(Log::latest).collect();
+                if now != newest || woken.elapsed() >= LOOK_EVERY {
+                    (newest, woken, unrelated) = (now, Instant::now(), 0);
+                    locked(&self.running).values().for_each(Writer::wake);
+                } else if unrelated < UNRELATED_MAX {
+                    unrelated += 1;
+                } else {
+                    thread::park_timeout(UNRELATED_PAUSE);
+                }
                 seen = self.namespace.journal().wait(seen, LOOK_EVERY);
             }
         }
@@ -151,6 +167,9 @@ impl WriterSupervisor {
             return Ok(());
         }
         let stats = self.namespace.table_stats()?;
+        let catalog = self.namespace.journal().catalog()?;
+        let its = stats.iter().filter(|stat| stat.options.database.is_some());
+        self.tables = its.filter_map(|stat| catalog.log(&stat.name).cloned()).collect();
         for (number, settings) in all.iter().enumerate() {
             let its = stats.iter().filter(|stat| stat.options.database == Some(settings.name));
             let mut names = BTreeSet::new();
