@@ -211,6 +211,7 @@ def test_the_value_that_a_run_got_is_in_its_history(ns: millrace.Namespace, host
         assert [(read.log, read.seqno) for read in first.reads] == []
         assert [(read.log, read.seqno) for read in second.reads] == [("totals", 1)]
         # So what one run has written leads to the run that got it, and back.
-        assert {branch.run.id for branch in remote.trace("totals@1").branches if branch.run} == {second.id}
+        [effect] = [branch for branch in remote.trace("totals@1").branches if branch.function]
+        assert (effect.id, effect.link) == (second.id, "read")
         causes = remote.trace("totals@3", up=True).branches
-        assert {branch.run.id for branch in causes if branch.run} == {first.id, second.id}
+        assert {branch.id for branch in causes if branch.function} == {first.id, second.id}
