@@ -107,14 +107,22 @@ function DatabaseCard({ of: it }: { of: Database }) {
   const [tone, state] = it.trouble ? ["bad", it.trouble.stopped ? "stopped" : "waiting"] : it.unwritten > 0 ? ["warn", "writing"] : ["good", "written"];
   return (
     <Card title={<span class="mono">{it.database}</span>} more={<span class={`state ${tone}`}>{state}</span>}>
-      {it.trouble && <Failure of={{ code: it.trouble.code, detail: it.trouble.error }} />}
+      {it.trouble && (
+        <div class="failure" role="alert">
+          <strong>{it.trouble.stopped ? "Writing has stopped" : "Nothing is written at present"}</strong>
+          <p>
+            <code class="code">{it.trouble.code}</code> {it.trouble.error}
+          </p>
+          <Cmd>{`millrace error ${it.trouble.code}`}</Cmd>
+        </div>
+      )}
       <Facts
         of={[
           ["Address", <span class="mono">{it.url}</span>],
           ["Server", it.server ?? "not reached yet"],
           ["Tables", it.tables.join(", ") || "none"],
           ["Unwritten", it.unwritten === 0 ? "nothing" : `${count(it.unwritten, "row")}, ${size(it.unwritten_bytes)}`],
-          ["The oldest waits for", it.oldest_ms === null ? "–" : duration(it.oldest_ms)],
+          ["Oldest", it.oldest_ms === null ? "–" : `has waited for ${duration(it.oldest_ms)}`],
           ["Waiting answers", grouped(it.waiting)],
           ["Written", `${count(it.rows, "row")} in ${count(it.transactions, "transaction")}`],
         ]}
