@@ -212,8 +212,13 @@ class Host:
         return [json.loads(line)["data"] for line in self.records(log)]
 
     def wait_record(self, log: str, seqno: int) -> str:
+        def newest() -> int:
+            # The log itself may come into being with its first record.
+            logs = map(json.loads, self.run("log", "ls", "--json").splitlines())
+            return max((int(it["latest"]) for it in logs if it["name"] == log), default=0)
+
         until = time.monotonic() + PATIENCE_S
-        while json.loads(self.run("log", "stat", log, "--json"))["latest"] < seqno:
+        while newest() < seqno:
             assert time.monotonic() < until, f"log {log} has no record {seqno}"
             time.sleep(0.02)
         return self.run("log", "get", log, str(seqno)).rstrip("\n")

@@ -186,7 +186,7 @@ fn repair() {
     says(&printed, &["repair 1: ready", "replayed   4 runs", "replaces   5 records", "rolled-back", "undoes repair 1"]);
     says(
         &printed,
-        &["replayed by repair 9", "1 of 2 amendments of log 'raw' wait", "2 of 2 amendments of log 'raw' wait"],
+        &["replayed by repair", "1 of 2 amendments of log 'raw' wait", "2 of 2 amendments of log 'raw' wait"],
     );
     let with_it = printed.split_once("repair 1: applied").expect("it was applied").1;
     says(with_it.split_once("undoes repair 1").expect("it was taken back").0, &["20.5", "21.5"]);

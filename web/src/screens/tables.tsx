@@ -27,7 +27,15 @@ const named = (key: Key): string => {
   if (typeof key !== "string") return BYTES + key.base64;
   return key.startsWith(BYTES) ? BYTES + btoa(String.fromCharCode(...new TextEncoder().encode(key))) : key;
 };
-const unnamed = (name: string): Key => (name.startsWith(BYTES) ? { base64: name.slice(BYTES.length) } : name);
+const unnamed = (name: string): Key => {
+  if (!name.startsWith(BYTES)) return name;
+  const key = { base64: name.slice(BYTES.length) };
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytesOf(key));
+  } catch {
+    return key;
+  }
+};
 const isSame = (one: Key | undefined, other: Key): boolean => one !== undefined && named(one) === named(other);
 /** A key in a path. */
 const escaped = (key: Key): string =>

@@ -21,7 +21,6 @@ import io.millrace.executor.ServerlessExecutorService;
 import io.millrace.internal.Client;
 import io.millrace.internal.EventId;
 import io.millrace.internal.Frame;
-import io.millrace.internal.Json;
 import io.millrace.internal.MessagePack;
 import io.millrace.internal.Messages;
 import io.millrace.internal.Options;
@@ -30,6 +29,8 @@ import io.millrace.shared.SharedClass;
 import io.millrace.space.ClientSpace;
 import io.millrace.space.SharedObject;
 import io.millrace.space.Space;
+import io.millrace.table.Table;
+import io.millrace.table.TableOptions;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -230,12 +231,7 @@ public final class Millrace implements AutoCloseable {
      * removes it.
      */
     public Table createTable(String name, TableOptions options) {
-        Map<String, Object> order = new LinkedHashMap<>();
-        order.put("do", "create-table");
-        order.put("table", name);
-        options.write(order);
-        client.insist(Messages.MANAGE, Map.of("json", Json.text(order)), null, 0);
-        return table(name);
+        return Table.create(client, name, options);
     }
 
     /** Cancels a run that has not ended. */

@@ -1,4 +1,4 @@
-package io.millrace;
+package io.millrace.table;
 
 import java.time.Duration;
 import java.util.Locale;

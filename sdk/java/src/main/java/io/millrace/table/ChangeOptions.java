@@ -1,8 +1,10 @@
-package io.millrace;
+package io.millrace.table;
 
+import io.millrace.Durability;
 import io.millrace.internal.TableBytes;
 import io.millrace.space.Fence;
 import java.time.Duration;
+import java.util.Locale;
 import java.util.Map;
 
 /**
@@ -104,7 +106,7 @@ public final class ChangeOptions {
 
     void write(Map<String, Object> message) {
         if (durability != null) {
-            message.put("durability", durability.wire());
+            message.put("durability", durability.name().toLowerCase(Locale.ROOT));
         }
         if (fence != null) {
             message.put("fence", fence.message());

@@ -1,5 +1,8 @@
-package io.millrace;
+package io.millrace.table;
 
+import io.millrace.LogRecord;
+import io.millrace.Millrace;
+import io.millrace.MillraceException;
 import io.millrace.internal.Client;
 import io.millrace.internal.EventId;
 import io.millrace.internal.Json;
@@ -31,9 +34,20 @@ public final class Table {
     private final Client client;
     private final String name;
 
-    Table(Client client, String name) {
+    /** Programs get it from {@link Millrace#table}. */
+    public Table(Client client, String name) {
         this.client = client;
         this.name = name;
+    }
+
+    /** Creates a table of these attributes for {@link Millrace#createTable}. */
+    public static Table create(Client client, String name, TableOptions options) {
+        Map<String, Object> order = new LinkedHashMap<>();
+        order.put("do", "create-table");
+        order.put("table", name);
+        options.write(order);
+        client.insist(Messages.MANAGE, Map.of("json", Json.text(order)), null, 0);
+        return new Table(client, name);
     }
 
     /** Its name. */

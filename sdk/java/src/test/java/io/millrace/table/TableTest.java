@@ -1,4 +1,4 @@
-package io.millrace;
+package io.millrace.table;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -7,6 +7,12 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.millrace.Durability;
+import io.millrace.Host;
+import io.millrace.LogRecord;
+import io.millrace.Millrace;
+import io.millrace.MillraceException;
+import io.millrace.Tail;
 import io.millrace.internal.Json;
 import io.millrace.internal.TableBytes;
 import java.io.IOException;

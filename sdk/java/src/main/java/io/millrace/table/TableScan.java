@@ -1,4 +1,4 @@
-package io.millrace;
+package io.millrace.table;
 
 import io.millrace.internal.TableBytes;
 import java.util.Arrays;
