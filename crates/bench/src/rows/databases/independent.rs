@@ -43,7 +43,8 @@ fn paced(client: &blocking::Client) -> Outcome<[Samples; 2]> {
 pub fn independent(context: &Context) -> Outcome<Measured> {
     let mut postgres = Postgres::start(context.fresh()?)?;
     let dirs = [context.fresh()?, context.fresh()?];
-    let logs = [(LOG, 10_000)];
+    // All appends of all repetitions, so that the first records can be read to the end.
+    let logs = [(LOG, 100_000)];
     let with = namespace_with_logs(&dirs[0].path().join("n"), Durability::Memory, &logs)?;
     drop(namespace_with_logs(&dirs[1].path().join("n"), Durability::Memory, &logs)?);
     add_database(&with, postgres.port())?;
