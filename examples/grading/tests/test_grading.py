@@ -86,13 +86,17 @@ def test_a_submission_is_graded_by_go_and_the_database_has_what_the_tables_have(
     # The way back from the comment, and from the report, to the submission.
     for record in ("comments@1", "reports@1"):
         trace = json.loads(school.call("--json", "trace", "--up", record))
-        functions, event = [], trace["root"]
-        while event["below"]:
-            (event,) = event["below"]
+        events, functions, origins = [trace["root"]], [], set()
+        while events:
+            event = events.pop(0)
             functions += [event["run"]["function"]] if "run" in event else []
+            origins |= set() if event["below"] else {event["id"]}
+            events += event["below"]
         assert functions == (FUNCTIONS[::-1] if record == "comments@1" else FUNCTIONS[2::-1])
+        # The push, and what the functions took from the table of submissions. What is in the tree already ends there, too.
         (pushed,) = school.rows("log", "get", "pushes", "1")
-        assert event["id"] == pushed["id"] and json.loads(pushed["data"]) == {"submission": KEY, "files": FILES}
+        (submitted,) = school.rows("log", "get", "submissions", "1")
+        assert origins >= {pushed["id"], submitted["id"]} and json.loads(pushed["data"]) == {"submission": KEY, "files": FILES}
     assert "no pending runs; 1 run ended" in school.call("why", "post_process")
 
     # A submission that does not compile gets no points, and the report says why.

@@ -53,6 +53,11 @@ def shown(client: Client, *filters: str, count: int = 1, qos: int = 0) -> dict[s
     return found
 
 
+def settled(client: Client) -> None:
+    """What a client has sent with QoS 0 is appended: its messages are appended in order, and this one is acknowledged."""
+    client.publish("tele/settled", b"x", 1)
+
+
 class Assistant(Client):
     """Home Assistant: a clean session of 3.1.1 with birth and will."""
 
@@ -61,6 +66,7 @@ class Assistant(Client):
 
     def begin(self) -> None:
         self.publish("homeassistant/status", b"online", 0)
+        settled(self)
 
 
 @pytest.mark.parametrize("level", [4, 5])
@@ -80,6 +86,7 @@ def test_home_assistant_finds_a_device_and_commands_it(house: Host, level: int) 
     device.publish(available, b"online", 1, retain=True)
     device.publish(discovery, config, 1, retain=True)
     device.publish(state, b"OFF", 0, retain=True)
+    settled(device)
     # Home Assistant starts later, and finds all of it.
     assistant = Assistant(house, level)
     assistant.begin()
@@ -126,6 +133,7 @@ def test_zigbee2mqtt_has_names_with_spaces_and_nine_levels(house: Host) -> None:
         client.publish("zigbee2mqtt/bridge/state", b'{"state":"online"}', 1, retain=True)
         client.publish("zigbee2mqtt/bridge/info", b'{"version":"2"}', 0, retain=True)
         client.publish("zigbee2mqtt/bridge/devices", devices, 0, retain=True)
+        settled(client)
         return client
 
     gateway = start()
@@ -135,6 +143,7 @@ def test_zigbee2mqtt_has_names_with_spaces_and_nine_levels(house: Host) -> None:
         states[f"zigbee2mqtt/{name}"] = b'{"linkquality":%d}' % number
         gateway.publish(f"zigbee2mqtt/{name}/availability", states[f"zigbee2mqtt/{name}/availability"], 1, retain=True)
         gateway.publish(f"zigbee2mqtt/{name}", states[f"zigbee2mqtt/{name}"], 0)
+    settled(gateway)
     assert max(topic.count("/") for topic in states) == 8, "nine levels"
     # It follows everything below its own topic, of which commands are for it.
     found = shown(gateway, "zigbee2mqtt/#", count=11)
@@ -171,11 +180,13 @@ def test_tasmota_says_whether_it_is_there_and_does_what_it_is_told(house: Host) 
         plug = Client(house, 4, "DVES_A1B2C3", flags=0xEE, keep_alive_s=30, more=will(4, "tele/tasmota_A1B2C3/LWT", b"Offline") + who)
         plug.publish("tele/tasmota_A1B2C3/LWT", b"Online", 0, retain=True)
         plug.publish("cmnd/tasmota_A1B2C3/POWER", b"", 0)
+        settled(plug)
         for filter in ["cmnd/tasmota_A1B2C3/#", "cmnd/tasmotas/#", "cmnd/DVES_A1B2C3_fb/#"]:
             assert plug.subscribe((filter, 0)) == [0]
         plug.publish("tasmota/discovery/DC4F22A1B2C3/config", b'{"t":"tasmota_A1B2C3","ofln":"Offline","onln":"Online"}', 0, retain=True)
         plug.publish("tasmota/discovery/DC4F22A1B2C3/sensors", b'{"sn":{},"ver":1}', 0, retain=True)
         plug.publish("tele/tasmota_A1B2C3/STATE", b'{"POWER":"OFF"}', 0)
+        settled(plug)
         return plug
 
     plug = start()
