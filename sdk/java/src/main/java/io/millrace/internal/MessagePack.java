@@ -280,7 +280,8 @@ public final class MessagePack {
         }
     }
 
-    static MillraceException malformed(String why) {
+    /** The error for bytes that are not what they should be. */
+    public static MillraceException malformed(String why) {
         return new MillraceException("MR6003", why);
     }
 }

@@ -1,7 +1,6 @@
 package io.millrace.table;
 
 import io.millrace.Durability;
-import io.millrace.internal.TableBytes;
 import io.millrace.space.Fence;
 import java.time.Duration;
 import java.util.Locale;

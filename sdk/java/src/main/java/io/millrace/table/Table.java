@@ -7,7 +7,6 @@ import io.millrace.internal.Client;
 import io.millrace.internal.EventId;
 import io.millrace.internal.Json;
 import io.millrace.internal.Messages;
-import io.millrace.internal.TableBytes;
 import java.nio.ByteBuffer;
 import java.nio.CharBuffer;
 import java.nio.charset.CharacterCodingException;

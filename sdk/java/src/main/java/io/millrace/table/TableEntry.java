@@ -1,7 +1,6 @@
 package io.millrace.table;
 
 import io.millrace.internal.Json;
-import io.millrace.internal.TableBytes;
 import java.nio.charset.StandardCharsets;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;

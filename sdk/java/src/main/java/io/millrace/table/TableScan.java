@@ -1,6 +1,5 @@
 package io.millrace.table;
 
-import io.millrace.internal.TableBytes;
 import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;

@@ -14,7 +14,6 @@ import io.millrace.Millrace;
 import io.millrace.MillraceException;
 import io.millrace.Tail;
 import io.millrace.internal.Json;
-import io.millrace.internal.TableBytes;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;

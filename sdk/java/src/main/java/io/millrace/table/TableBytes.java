@@ -1,5 +1,6 @@
-package io.millrace.internal;
+package io.millrace.table;
 
+import io.millrace.internal.MessagePack;
 import java.nio.BufferUnderflowException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
