@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 PASSWORD = "correct horse"
@@ -40,7 +41,7 @@ def reserved_port() -> socket.socket:
     return reserved
 
 
-class Server:
+class Server(ABC):
     """A database in a temporary directory, which can be stopped and started again."""
 
     def __init__(self) -> None:
@@ -88,11 +89,13 @@ class Server:
     def create(self) -> None:
         pass
 
+    @abstractmethod
     def command(self) -> list[str]:
-        raise NotImplementedError
+        """The server's command line."""
 
+    @abstractmethod
     def answers(self) -> bool:
-        raise NotImplementedError
+        """Whether it answers requests."""
 
 
 class Postgres(Server):

@@ -21,7 +21,7 @@ impl DelayProxy {
         let port = listener.local_addr()?.port();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // Whoever finds no server sees a closed connection.
+                // Without a server, the client gets a closed connection.
                 let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else { continue };
                 let _ = pass(&client, &server, round_trip / 2).and_then(|()| pass(&server, &client, round_trip / 2));
             }

@@ -81,7 +81,7 @@ fn check_value(answer: &TableAnswer) -> Outcome<()> {
     if value == Some(&VALUE[..]) { Ok(()) } else { Err("a key has another value than was put".into()) }
 }
 
-/// A namespace with a table and a log, of which each has a history; nothing is in them yet.
+/// A namespace with an empty table and an empty log, which keep this many records.
 fn with_table(dir: &Path, history: u64) -> Outcome<Namespace> {
     let namespace = namespace_with_logs(dir, Durability::Memory, &[(LOG, history)])?;
     let options = TableOptions { codec: TableCodec::Bytes, ..TableOptions::default() };
