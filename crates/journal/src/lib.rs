@@ -40,7 +40,7 @@ pub use entry::{
     keyed::KeyedRead,
     map,
     payload::{Attempt, End, Imported, Origin, Outcome, ReadFrom, ReadRow, Reads, Replaced, Run, What, trigger_record},
-    row::{Operation, Row},
+    row::{Operation, Restates, Row},
 };
 pub use extent::Extent;
 pub use journal::Journal;

@@ -20,6 +20,9 @@ use std::{
 /// Slots of logs: a log's id and a seqno.
 pub type Slots = HashSet<(u32, u64)>;
 
+/// In place of a seqno: every record of the log. It is that of tables.
+pub const WHOLE: u64 = 0;
+
 /// A read of a run: the log's id, a seqno, and the kind of read.
 pub type Used = (u32, u64, What);
 
@@ -45,6 +48,8 @@ impl Replaced {
     /// Whether a run that has used this may have used one of them.
     fn concerns(&self, (log, seqno, what): &Used) -> bool {
         match what {
+            // Which version of a key a run sees depends on all records of its table.
+            _ if self.slots.contains(&(*log, WHOLE)) => true,
             // A void slot after the newest record may no longer be void.
             What::Latest => self.newest.get(log).is_some_and(|newest| newest >= seqno),
             _ => self.slots.contains(&(*log, *seqno)),

@@ -111,13 +111,13 @@ impl Session<'_> {
     fn settle_all(&mut self) -> Result<()> {
         let (namespace, number) = (self.namespace, self.repair);
         let function = self.code.as_ref().map(|(code, _)| code.function);
-        namespace.fence().raise(number, self.overlay.slots(), function);
+        namespace.fence().raise(number, self.fenced(), function);
         self.follow()?;
         self.take_seeds()?;
         self.replay(&mut |_, _, _| {})?;
         self.check_size()?;
         // Runs that end after the switch and began before it are compared with these slots, so what the replays added belongs to them.
-        namespace.fence().raise(number, self.overlay.slots(), function);
+        namespace.fence().raise(number, self.fenced(), function);
         Ok(())
     }
 
@@ -153,8 +153,10 @@ impl Session<'_> {
                 }
                 self.check_streaming()?;
                 check_kept(namespace.journal(), &found)?;
-                self.append_extra(tx)?;
+                let mut publish = Publish::new(namespace, tx);
+                self.append_extra(tx, &mut publish)?;
                 tx.generation(number, &rows)?;
+                self.restate(tx, &mut publish)?;
                 let deployed = self.deploy(tx)?;
                 let (not_run, topics) = (self.not_run(), self.topics()?);
                 note(tx, &Note::Applied { repair: number, counts, deployed, not_run, topics, late })?;
@@ -177,20 +179,20 @@ impl Session<'_> {
     }
 
     /// Stages the additional records of replayed runs. Functions bound to their logs run for them.
-    fn append_extra(&self, tx: &mut Transaction<'_>) -> Result<()> {
+    fn append_extra(&self, tx: &mut Transaction<'_>, publish: &mut Publish<'_>) -> Result<()> {
         let extra = self.past.written.get(&self.repair).map_or(&[][..], |written| &written.extra);
         if extra.is_empty() {
             return Ok(());
         }
-        let mut publish = Publish::new(self.namespace, tx);
         let peers = State::load(self.namespace)?.peers;
         for extra in extra {
             // A log that was removed since has no readers.
             let Some(log) = tx.catalog().log_by_id(extra.log).cloned() else { continue };
-            let payload = self.namespace.journal().entry_at(extra.position)?.payload;
+            let entry = self.namespace.journal().entry_at(extra.position)?;
+            let payload = &entry.payload;
             let (cause, ordinal) = (extra.run, extra.ordinal);
             if self.past.is_outbox(extra.log) {
-                let message = message::decode(&payload)?;
+                let message = message::decode(payload)?;
                 let Some(peer) = peers.iter().find(|peer| log_of(&peer.name) == *log.name()) else { continue };
                 let to = Address { peer: peer.address.peer.clone(), log: Some(message.log.parse()?) };
                 let letter = NewMessage { to: &to, function: None, data: message.data, cause, ordinal };
@@ -198,7 +200,10 @@ impl Session<'_> {
                 continue;
             }
             let stage = Stage { cause, ordinal, room: Room::DeadLetter, named: None, ending: None };
-            publish.append(tx, &log, &payload, stage)?;
+            match entry.row() {
+                Some(row) => publish.append_late(tx, &log, &row, payload, stage)?,
+                None => drop(publish.append(tx, &log, payload, stage)?),
+            }
         }
         Ok(())
     }

@@ -4,17 +4,14 @@ use crate::{
     overlay::Overlay,
     past::{At, Fired, Past, Row, Run},
 };
-use millrace_journal::{Journal, Reads, What};
+use millrace_journal::{Journal, Operation, Reads, What};
 use millrace_namespace::{
     Namespace,
     definition::{Checked, Readable, Rights},
     outbox::{self, message, state::State},
 };
 use millrace_runtime::{LogCalls, Replay};
-use millrace_wire::{
-    Address, Code, Error, LogName, Result,
-    table::{TableAnswer, TableRequest},
-};
+use millrace_wire::{Address, Code, Error, LogName, Result, table::TableRequest};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The limits are those of a run that is not replayed.
@@ -42,6 +39,26 @@ impl Spans {
     }
 }
 
+/// What a run does to a key.
+#[derive(Clone, Debug)]
+pub struct Staged {
+    pub key: Vec<u8>,
+    pub operation: Operation,
+    pub ttl_ms: u64,
+    pub amount: i64,
+    /// When the run did it, in microseconds since 1970.
+    pub now_us: u64,
+}
+
+/// A record that a run leaves.
+#[derive(Clone, Debug)]
+pub struct Leaving {
+    pub log: u32,
+    pub payload: Vec<u8>,
+    /// What it does to a key, in a table.
+    pub change: Option<Staged>,
+}
+
 /// The calls of one run, and its appends.
 pub struct Calls<'a> {
     pub journal: &'a Journal,
@@ -50,10 +67,15 @@ pub struct Calls<'a> {
     pub fired: Fired,
     pub rights: &'a Rights,
     pub replay: Replay,
-    /// Its appends: log ids and bytes, in order.
-    pub appends: Vec<(u32, Vec<u8>)>,
+    /// Its appends, in order.
+    pub appends: Vec<Leaving>,
     /// By log: which of them went there.
     own: HashMap<u32, Vec<usize>>,
+    /// By table and key: which of them change it.
+    pub(crate) own_changes: HashMap<(u32, Vec<u8>), Vec<usize>>,
+    /// The keys and ranges that are among its reads.
+    pub(crate) noted_keys: HashSet<(u32, Vec<u8>)>,
+    pub(crate) noted_ranges: HashSet<(u32, Vec<u8>, Vec<u8>)>,
     pub reads: Reads,
     noted: HashSet<(u32, u64, What)>,
     /// The records that the original run read.
@@ -89,6 +111,9 @@ impl<'a> Calls<'a> {
             replay,
             appends: Vec::new(),
             own: HashMap::new(),
+            own_changes: HashMap::new(),
+            noted_keys: HashSet::new(),
+            noted_ranges: HashSet::new(),
             reads: Reads::default(),
             noted: HashSet::new(),
             read: of(&|what| what == What::Record),
@@ -99,7 +124,7 @@ impl<'a> Calls<'a> {
         }
     }
 
-    fn log(&mut self, checked: impl Checked + Copy) -> Result<u32> {
+    pub(crate) fn log(&mut self, checked: impl Checked + Copy) -> Result<u32> {
         if let Some(log) = self.past.log_at(checked, &self.fired) {
             return Ok(log);
         }
@@ -112,7 +137,7 @@ impl<'a> Calls<'a> {
 
     /// The log for a read of a record, or of the newest seqno as 0. An error if the original run was refused this read for a reason that
     /// the state before the run does not show.
-    fn log_read(&mut self, readable: Readable<'_>, seqno: u64) -> Result<u32> {
+    pub(crate) fn log_read(&mut self, readable: Readable<'_>, seqno: u64) -> Result<u32> {
         let (log, name) = (self.log(readable)?, readable.name());
         let slot = (log, seqno);
         if self.removed.has(slot) {
@@ -125,11 +150,11 @@ impl<'a> Calls<'a> {
     }
 
     /// The run cannot be replayed here.
-    fn breaks<T>(&mut self, why: String) -> Result<T> {
+    pub(crate) fn breaks<T>(&mut self, why: String) -> Result<T> {
         Err(self.broken.get_or_insert_with(|| Code::RepairUnsupported.error(why)).clone())
     }
 
-    fn note(&mut self, log: u32, seqno: u64, what: What) {
+    pub(crate) fn note(&mut self, log: u32, seqno: u64, what: What) {
         if self.noted.insert((log, seqno, what)) {
             self.reads.log(log, seqno, what);
         }
@@ -162,20 +187,20 @@ impl<'a> Calls<'a> {
         };
         let mut bytes = Vec::new();
         message::encode(&mut bytes, 0, target, None, payload);
-        self.leave(log, bytes)
+        self.leave(Leaving { log, payload: bytes, change: None })
     }
 
-    fn leave(&mut self, log: u32, bytes: Vec<u8>) -> Result<Option<u64>> {
+    pub(crate) fn leave(&mut self, leaving: Leaving) -> Result<Option<u64>> {
         if self.appends.len() == APPENDS_MAX {
             return Err(Code::RunTooWide.error(format!("the run appends more than {APPENDS_MAX} records")));
         }
-        self.own.entry(log).or_default().push(self.appends.len());
-        self.appends.push((log, bytes));
+        self.own.entry(leaving.log).or_default().push(self.appends.len());
+        self.appends.push(leaving);
         Ok(None)
     }
 
     /// The content of a slot that the run saw.
-    fn at(&self, log: u32, seqno: u64) -> Option<At> {
+    pub(crate) fn at(&self, log: u32, seqno: u64) -> Option<At> {
         let slot = self.past.logs.get(&log)?.slots.get(&seqno).filter(|slot| self.past.sees(&self.fired, slot))?;
         Some(self.overlay.at(log, seqno).unwrap_or(slot.at))
     }
@@ -209,7 +234,10 @@ impl LogCalls for Calls<'_> {
             return self.send(name, payload);
         }
         let log = self.log(self.rights.writable(name, None)?)?;
-        self.leave(log, payload.to_vec())
+        if self.journal.catalog()?.log_by_id(log).is_some_and(|log| log.table().is_some()) {
+            return Err(Code::LogIsTable.error(format!("a record without a key for log '{name}', which is a table")));
+        }
+        self.leave(Leaving { log, payload: payload.to_vec(), change: None })
     }
 
     fn get(&mut self, name: &str, seqno: u64) -> Result<Vec<u8>> {
@@ -224,7 +252,7 @@ impl LogCalls for Calls<'_> {
         if seqno > newest {
             let own = self.own.get(&log).map_or(&[][..], |own| own);
             if let Some(index) = own.get((seqno - newest - 1) as usize) {
-                return Ok(self.appends[*index].1.clone());
+                return Ok(self.appends[*index].payload.clone());
             }
             let newest = newest + own.len() as u64;
             let error = format!("log '{name}' has no record {seqno} yet; the newest is {newest}");
@@ -269,11 +297,7 @@ impl LogCalls for Calls<'_> {
     }
 
     fn table(&mut self, table: &str, request: &[u8]) -> Result<Vec<u8>> {
-        // What the run read was written when it was first executed.
-        if TableRequest::decode(request)? == TableRequest::Externalize {
-            return Ok(TableAnswer::default().encode());
-        }
-        self.breaks(format!("the run uses table '{table}', and repairs cannot change tables yet"))
+        Ok(self.ask_table(table, &TableRequest::decode(request)?)?.encode())
     }
 
     fn now_ns(&mut self) -> u64 {

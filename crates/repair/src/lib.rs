@@ -32,6 +32,8 @@ mod open;
 mod overlay;
 mod past;
 mod session;
+mod settle;
+mod tables;
 mod verify;
 
 pub use across::{NoPeers, PartAsk, Peers, SentPage, Step, outcomes, part, sent_page};

@@ -5,8 +5,9 @@ use crate::{
     across::{MEMBERS_MAX, seeds},
     book::{self, NewCode, Note, PartOf, Phase, Repair, note, repair, repairs},
     session::{SLOTS_MAX, replaced_by},
+    settle::RowOf,
 };
-use millrace_journal::{Log, Transaction};
+use millrace_journal::{Log, Operation, Position, Restates, Row as Keyed, Transaction};
 use millrace_namespace::{Definition, Namespace, names::check_public, no_function};
 use millrace_wire::{Code, Error, EventId, LogName, Name, Result};
 use std::time::Duration;
@@ -103,9 +104,6 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     check_none_open(namespace)?;
     check_public(&request.log)?;
     let log = namespace.log(&request.log)?;
-    if log.table().is_some() {
-        return Err(Code::TableUnrepaired.error(format!("'{}' is a table", request.log)));
-    }
     let Request { mut corrections, reason, log: name, accept_unknown, append_new, across, run_external } = request;
     let across = members(across)?;
     check_functions(namespace, &across, &run_external)?;
@@ -178,7 +176,12 @@ pub(crate) fn check(
     payload: &mut Vec<u8>,
 ) -> Result<bool> {
     let (journal, name, seqno) = (namespace.journal(), log.name(), correction.seqno);
+    let is_value = |(row, _): &(RowOf, Position)| row.operation != Operation::Delete;
     let is_equal = match journal.get(log, seqno, payload) {
+        Ok(_) if log.table().is_some() => {
+            let was = is_value(&row_of(namespace, log, seqno)?).then_some(&**payload);
+            was.is_some() && correction.value.as_deref() == was
+        }
         Ok(_) => correction.value.as_deref() == Some(payload),
         Err(error) if error.code() == Code::RecordVoid => correction.value.is_none(),
         Err(error) if error.code() == Code::BelowHistory => {
@@ -188,6 +191,9 @@ pub(crate) fn check(
         }
         Err(error) => return Err(error),
     };
+    if let Some((table, value)) = log.table().zip(correction.value.as_deref()) {
+        table.check_value(value)?;
+    }
     if !is_equal && !accept_unknown && journal.entry_at(journal.position(log, seqno))?.carried {
         let error = format!("record {seqno} of log '{name}' is older than the complete part of the journal");
         return Err(Code::ReadersUnknown.error(error));
@@ -291,7 +297,16 @@ fn stage(
 ) -> Result<()> {
     let replaced = replaced_by(namespace.journal(), log, correction.seqno, repair, correction.value.is_none())?;
     let (slot, value) = ((log.id(), correction.seqno), correction.value.as_deref().unwrap_or_default());
-    tx.shadow_append(slot, value, (EventId::NONE, 0), &replaced)?;
+    let row = match log.table() {
+        Some(_) => Some(row_of(namespace, log, correction.seqno)?),
+        None => None,
+    };
+    // The key has the value from there on, whatever was done to it.
+    let row = row.as_ref().filter(|_| correction.value.is_some()).map(|(row, previous)| {
+        let row = row.keyed(*previous);
+        Keyed { operation: Operation::Put, amount: 0, ..row }
+    });
+    tx.shadow_row(slot, (value, row.as_ref()), (EventId::NONE, 0), &replaced)?;
     Ok(())
 }
 
@@ -299,6 +314,24 @@ fn stage(
 pub fn undo(namespace: &Namespace, number: u64, reason: String) -> Result<u64> {
     check_own(&repair(namespace, number)?)?;
     undo_as(namespace, number, reason, None)
+}
+
+/// What a record of a table does to its key, or did before a repair removed it, and where the version before it stands.
+fn row_of(namespace: &Namespace, log: &Log, seqno: u64) -> Result<(RowOf, Position)> {
+    let journal = namespace.journal();
+    let mut entry = journal.entry_at(journal.position(log, seqno))?;
+    if let Some(replaced) = entry.replaced().filter(|replaced| replaced.void) {
+        entry = journal.entry_at(replaced.position)?;
+    }
+    let no_key = || Code::EntryDamaged.error(format!("record {seqno} of table '{}' has no key", log.name()));
+    let row = entry.row().ok_or_else(no_key)?;
+    if let Some(Restates { repair, seqno: of }) = row.restates {
+        let name = log.name();
+        let what = if of == 0 { "nothing".into() } else { format!("record {of}; correct that one") };
+        let error = format!("record {seqno} of table '{name}' repeats, since repair {repair}, {what}");
+        return Err(Code::CorrectionInvalid.error(error));
+    }
+    Ok((RowOf::of(&row), row.previous))
 }
 
 /// Opens a part that rolls back an earlier part; returns its number.

@@ -1,9 +1,15 @@
 //! The overlay of a repair: the slots that differ from the live ones.
 
-use crate::past::At;
-use millrace_journal::Position;
+use crate::{
+    past::{At, Past},
+    tables::{Place, Rewritten, Writer},
+};
+use millrace_journal::{Position, Row as Keyed};
 use millrace_namespace::fence::Slots;
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 /// Whether an entry is after a position; true if none is given.
 pub fn is_after(at: &At, position: Option<Position>) -> bool {
@@ -11,15 +17,58 @@ pub fn is_after(at: &At, position: Option<Position>) -> bool {
 }
 
 /// See the module.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Overlay {
     logs: HashMap<u32, BTreeMap<u64, At>>,
+    /// What changes in tables, by key.
+    tables: HashMap<u32, Rewritten>,
 }
 
 impl Overlay {
     /// Puts something into a slot.
     pub fn insert(&mut self, (log, seqno): (u32, u64), at: At) {
         self.logs.entry(log).or_default().insert(seqno, at);
+    }
+
+    /// The same of a slot of a table, with what the record does to its key. Returns the keys that change there, each with the place.
+    pub fn rewrite(
+        &mut self,
+        past: &Past,
+        (log, seqno): (u32, u64),
+        at: At,
+        row: Option<&Keyed<'_>>,
+    ) -> Vec<(Arc<[u8]>, Place)> {
+        self.insert((log, seqno), at);
+        let versions = past.logs.get(&log).and_then(|log| log.versions.as_deref());
+        let Some(by) = past.writer(log, seqno).filter(|_| versions.is_some() || row.is_some()) else {
+            return Vec::new();
+        };
+        let row = row.filter(|_| !at.void);
+        self.tables.entry(log).or_default().insert(versions, seqno, row, at.position, &by)
+    }
+
+    /// The records that a repair will append to tables, in place of those that it would have appended so far.
+    pub fn append_late<'r>(
+        &mut self,
+        late: impl Iterator<Item = (u32, u64, Keyed<'r>, Position, Writer)>,
+    ) -> Vec<(u32, Arc<[u8]>, Place)> {
+        self.tables.values_mut().for_each(Rewritten::forget_late);
+        let mut keys = Vec::new();
+        for (log, slot, row, at, by) in late {
+            let table = self.tables.entry(log).or_default();
+            keys.extend(table.insert(None, slot, Some(&row), at, &by).into_iter().map(|(key, at)| (log, key, at)));
+        }
+        keys
+    }
+
+    /// What changes in a table.
+    pub fn table(&self, log: u32) -> Option<&Rewritten> {
+        self.tables.get(&log)
+    }
+
+    /// What changes in tables.
+    pub fn tables(&self) -> impl Iterator<Item = (u32, &Rewritten)> {
+        self.tables.iter().map(|(log, rewritten)| (*log, rewritten))
     }
 
     /// The content of a slot in the overlay.

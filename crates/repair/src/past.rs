@@ -3,8 +3,12 @@
 //! A slot's *place* is that of its first version. A run saw the slots whose place is before its FIRED, and those that earlier runs of the
 //! same claim appended.
 
-use crate::book::{self, NewCode, Note};
-use millrace_journal::{Catalog, Entry, Extent, Journal, Kind, Outcome, Position, ReadFrom, Scan, What};
+use crate::{
+    book::{self, NewCode, Note},
+    settle::RowOf,
+    tables::{KeyedRow, Versions, Writer},
+};
+use millrace_journal::{Catalog, Entry, Extent, Journal, Kind, Operation, Outcome, Position, ReadFrom, Scan, What};
 use millrace_namespace::{Definition, definition::Checked};
 use millrace_wire::{Code, EventId, HISTORY_ALL, Hlc, LogName, Result};
 use serde::Deserialize;
@@ -51,6 +55,10 @@ pub struct LogPast {
     floors: Vec<(u64, u64)>,
     /// By seqno.
     pub slots: BTreeMap<u64, Slot>,
+    /// Of a table: the versions of its keys.
+    pub versions: Option<Box<Versions>>,
+    /// The places of records of tables that repairs appended for runs which had ended.
+    late: HashMap<u64, Writer>,
 }
 
 /// The last attempt at a run.
@@ -70,6 +78,13 @@ pub struct Fired {
     pub streamed: bool,
     /// The sequence of the run's DONE.
     done: u64,
+}
+
+impl Fired {
+    /// Whether something was left by an earlier run of the same claim.
+    pub fn is_of_claim(&self, claim: u64, turn: u32) -> bool {
+        claim == self.claim && turn < self.place
+    }
 }
 
 /// The reads of a run.
@@ -96,6 +111,8 @@ pub struct Run {
     pub done: u64,
     /// Its reads, originally and in repairs since.
     pub reads: Vec<Row>,
+    /// Its reads of keys, likewise.
+    pub keyed: Vec<KeyedRow>,
     /// The slots it left, in order.
     pub appends: Vec<(u32, u64)>,
     /// Whether a person cancelled it: it stays cancelled.
@@ -112,6 +129,8 @@ pub struct Extra {
     pub ordinal: u16,
     /// The position of its bytes.
     pub position: Position,
+    /// Whether it is a record of a table.
+    pub is_keyed: bool,
 }
 
 impl NewCode {
@@ -147,7 +166,7 @@ pub struct Written {
     /// The slots that it replaces.
     pub slots: HashMap<(u32, u64), At>,
     /// Those of them that are not processed yet.
-    pub fresh: Vec<((u32, u64), At)>,
+    pub fresh: Vec<((u32, u64), At, Option<RowOf>)>,
     /// The slots that it corrects: replays do not change them.
     pub corrected: HashSet<(u32, u64)>,
     /// The runs that it replayed, and where it noted the end of the last replay.
@@ -158,6 +177,10 @@ pub struct Written {
     pub extra: Vec<Extra>,
     /// The reads of its replays.
     pub reads: HashMap<EventId, Vec<Row>>,
+    /// Their reads of keys.
+    pub keyed: HashMap<EventId, Vec<KeyedRow>>,
+    /// Whether the records of tables among `extra` changed since they were last taken.
+    pub is_extra_new: bool,
 }
 
 /// The slots that an applied repair changed.
@@ -176,6 +199,8 @@ pub struct Applied {
 /// See the module.
 pub struct Past {
     scan: Scan,
+    /// Whether the journal has dropped entries.
+    pub is_cut: bool,
     /// Logs by id.
     pub logs: HashMap<u32, LogPast>,
     /// The end of the journal when the present definitions were read.
@@ -190,6 +215,7 @@ pub struct Past {
     triggers: HashMap<EventId, Trigger>,
     fired: HashMap<EventId, Fired>,
     reads: HashMap<EventId, Vec<Row>>,
+    keyed: HashMap<EventId, Vec<KeyedRow>>,
     appends: HashMap<EventId, Vec<(u32, u64)>>,
     /// By repair: what it wrote.
     pub written: HashMap<u64, Written>,
@@ -243,11 +269,46 @@ struct Before {
     revision: u32,
 }
 
+impl LogPast {
+    /// Who wrote a slot, as the order of the versions of a key has it.
+    fn writer(&self, seqno: u64) -> Option<Writer> {
+        let of_slot = |slot: &Slot| Writer {
+            sequence: slot.origin.sequence(),
+            claim: (slot.claim, slot.place),
+            time_us: slot.clock.wall_us(),
+            is_runtime: false,
+        };
+        self.late.get(&seqno).copied().or_else(|| self.slots.get(&seqno).map(of_slot))
+    }
+
+    /// Has a slot lead to what a repair wrote.
+    fn lead(&mut self, seqno: u64, at: At, entry: &Entry) {
+        let by = self.writer(seqno);
+        if let Some(slot) = self.slots.get_mut(&seqno) {
+            slot.at = at;
+        }
+        let Some(versions) = &mut self.versions else { return };
+        match entry.row().filter(|_| !at.void).zip(by) {
+            Some((row, by)) => versions.insert(seqno, &row, at.position, &by),
+            None => versions.remove(seqno),
+        }
+    }
+}
+
+impl Run {
+    /// The place of what it leaves after it has ended.
+    pub fn writer(&self, time_us: u64) -> Writer {
+        let claim = self.fired.map_or((0, 0), |fired| (fired.claim, fired.place));
+        Writer { sequence: self.done, claim, time_us, is_runtime: false }
+    }
+}
+
 impl Past {
     /// Has the current definitions; nothing was read yet.
     pub fn new(journal: &Journal) -> Result<Self> {
         let mut past = Self {
             scan: journal.scan_all(Position::default()),
+            is_cut: journal.first() > Position::default(),
             logs: HashMap::new(),
             known: Position::default(),
             names: HashMap::new(),
@@ -258,6 +319,7 @@ impl Past {
             triggers: HashMap::new(),
             fired: HashMap::new(),
             reads: HashMap::new(),
+            keyed: HashMap::new(),
             appends: HashMap::new(),
             written: HashMap::new(),
             applied: HashMap::new(),
@@ -291,7 +353,8 @@ impl Past {
         let source = name.strip_prefix(INBOX).and_then(|rest| rest.split('/').next());
         self.sources.extend(source.and_then(|id| u64::from_str_radix(id, 16).ok()));
         let (name, histories) = (name.clone(), vec![(0, Some(history))]);
-        let new = LogPast { name, histories, is_guess, floors: Vec::new(), slots: BTreeMap::new() };
+        let (floors, slots, late) = (Vec::new(), BTreeMap::new(), HashMap::new());
+        let new = LogPast { name, histories, is_guess, floors, slots, versions: None, late };
         self.logs.insert(id, new);
     }
 
@@ -339,6 +402,10 @@ impl Past {
             Kind::Read => {
                 let rows = rows(entry);
                 self.reads.entry(run).or_default().extend(rows);
+                let keyed: Vec<KeyedRow> = KeyedRow::all(&entry.payload).collect();
+                if !keyed.is_empty() {
+                    self.keyed.entry(run).or_default().extend(keyed);
+                }
             }
             Kind::Done => self.done(entry),
             Kind::Generation => self.generation(journal, entry)?,
@@ -393,6 +460,7 @@ impl Past {
                 self.arrived.push(entry.cause);
             }
         }
+        let mut late = None;
         if !entry.carried && !entry.claimed && entry.cause != EventId::NONE {
             let slot = (entry.subject, entry.seqno);
             let log = self.logs.get(&entry.subject);
@@ -402,6 +470,7 @@ impl Past {
                 Some(run) if is_public => {
                     self.runs[*run].appends.push(slot);
                     self.late.push(slot);
+                    late = Some(self.runs[*run].writer(clock.wall_us()));
                 }
                 Some(_) => {}
                 None => self.appends.entry(entry.cause).or_default().push(slot),
@@ -415,6 +484,26 @@ impl Past {
             Some(slot) => slot.at = at, // a copy
             None => drop(log.slots.insert(entry.seqno, Slot { origin, clock, written, at, claim, place })),
         }
+        let Some(row) = entry.row() else { return };
+        if let Some(late) = late {
+            log.late.insert(entry.seqno, late);
+        }
+        let is_runtime = entry.cause == EventId::NONE && !entry.claimed;
+        let by = Writer { sequence: origin.sequence(), claim: (claim, place), time_us: clock.wall_us(), is_runtime };
+        let by = log.writer(entry.seqno).map_or(by, |known| Writer { is_runtime, ..known });
+        if !at.void {
+            log.versions.get_or_insert_default().insert(entry.seqno, &row, at.position, &by);
+        }
+    }
+
+    /// A run that has ended.
+    pub fn run(&self, id: EventId) -> Option<&Run> {
+        self.by_id.get(&id).map(|at| &self.runs[*at])
+    }
+
+    /// Who wrote a slot, as the order of the versions of a key has it.
+    pub fn writer(&self, log: u32, seqno: u64) -> Option<Writer> {
+        self.logs.get(&log)?.writer(seqno)
     }
 
     /// Records that a repair is applied, and the code that it gives a function.
@@ -492,6 +581,7 @@ impl Past {
         self.fired.insert(entry.cause, fired);
         // The reads of earlier attempts no longer count.
         self.reads.remove(&entry.cause);
+        self.keyed.remove(&entry.cause);
     }
 
     fn done(&mut self, entry: &Entry) {
@@ -500,9 +590,10 @@ impl Past {
         let (Some(trigger), fired) = (self.triggers.remove(&run), self.fired.remove(&run)) else { return };
         let fired = fired.map(|fired| Fired { done: entry.id.sequence(), ..fired });
         let (reads, appends) = (reads.unwrap_or_default(), appends.unwrap_or_default());
+        let keyed = self.keyed.remove(&run).unwrap_or_default();
         self.by_id.insert(run, self.runs.len());
         let is_given_up = entry.ending().is_some_and(|end| end.code == Code::RunCancelled.id());
-        self.runs.push(Run { trigger, fired, done: entry.id.sequence(), reads, appends, is_given_up });
+        self.runs.push(Run { trigger, fired, done: entry.id.sequence(), reads, keyed, appends, is_given_up });
     }
 
     fn take_shadow(&mut self, entry: &Entry) {
@@ -511,18 +602,25 @@ impl Past {
         match entry.kind {
             Kind::Append if entry.seqno == 0 => {
                 let (log, run, ordinal, position) = (entry.subject, entry.cause, entry.ordinal, entry.position);
-                written.extra.push(Extra { log, run, ordinal, position });
+                let is_keyed = entry.row().is_some();
+                written.is_extra_new |= is_keyed;
+                written.extra.push(Extra { log, run, ordinal, position, is_keyed });
             }
             Kind::Append => {
                 let void = entry.replaced().is_some_and(|replaced| replaced.void);
                 let (slot, at) = ((entry.subject, entry.seqno), At { position: entry.position, void });
                 written.slots.insert(slot, at);
-                written.fresh.push((slot, at));
-                if entry.cause == EventId::NONE {
+                written.fresh.push((slot, at, entry.row().map(|row| RowOf::of(&row))));
+                // A sum of somebody else's increment is made again, and no correction.
+                let is_sum = entry.row().is_some_and(|row| row.operation == Operation::Increment);
+                if entry.cause == EventId::NONE && !is_sum {
                     written.corrected.insert(slot);
                 }
             }
-            Kind::Read => drop(written.reads.insert(entry.cause, rows(entry).collect())),
+            Kind::Read => {
+                written.reads.insert(entry.cause, rows(entry).collect());
+                written.keyed.insert(entry.cause, KeyedRow::all(&entry.payload).collect());
+            }
             Kind::Done => {
                 if entry.ending().is_some_and(|end| end.outcome == Outcome::Dead) {
                     written.failed.insert(entry.cause);
@@ -532,6 +630,7 @@ impl Past {
                 if let Some(before) = written.settled.insert(entry.cause, entry.position) {
                     // It was replayed again: its earlier additional records no longer count.
                     written.extra.retain(|extra| extra.run != entry.cause || extra.position > before);
+                    written.is_extra_new = true;
                 }
             }
             _ => {}
@@ -543,16 +642,26 @@ impl Past {
         let applied = self.applied.entry(repair).or_default();
         applied.sequence = entry.id.sequence();
         for (log, seqno, position) in entry.generation_rows() {
-            let slot = self.logs.get_mut(&log).and_then(|log| log.slots.get_mut(&seqno));
-            let Some(slot) = slot.filter(|_| position >= journal.first()) else {
+            let of = self.logs.get_mut(&log).filter(|_| position >= journal.first());
+            let Some((of, slot)) = of.and_then(|log| Some((log.slots.get(&seqno)?.at, log))).map(|(at, log)| (log, at))
+            else {
                 applied.lost.push((log, seqno));
                 continue;
             };
-            applied.before.push(((log, seqno), slot.at));
-            let void = journal.entry_at(position)?.replaced().is_some_and(|replaced| replaced.void);
-            slot.at = At { position, void };
+            applied.before.push(((log, seqno), slot));
+            let entry = journal.entry_at(position)?;
+            let void = entry.replaced().is_some_and(|replaced| replaced.void);
+            of.lead(seqno, At { position, void }, &entry);
         }
         // From here on, what a run read may be either.
+        let written = self.written.entry(repair).or_default();
+        for (run, rows) in std::mem::take(&mut written.keyed) {
+            if let Some(at) = self.by_id.get(&run) {
+                let keyed = &mut self.runs[*at].keyed;
+                let new: Vec<_> = rows.into_iter().filter(|row| !keyed.contains(row)).collect();
+                keyed.extend(new);
+            }
+        }
         for (run, rows) in std::mem::take(&mut self.written.entry(repair).or_default().reads) {
             if let Some(at) = self.by_id.get(&run) {
                 let reads = &mut self.runs[*at].reads;

@@ -5,22 +5,20 @@ use crate::{
     across::{Rounds, seeds::Seeds},
     amend::give_back,
     book::{self, Counts, NewCode, NotRun, Note, Phase, Progress, Repair, TopicKept, note},
-    calls::{Calls, newest},
+    calls::{Calls, Leaving, newest},
     overlay::{Overlay, is_after},
-    past::{At, Extra, Fired, Past, Row, Run},
+    past::{At, Fired, Past, Row, Run},
+    settle::RowOf,
+    tables::{KeyedRow, Lookup, Place},
 };
-use millrace_journal::{End, Journal, Kind, Log, Outcome as Ended, Position, Reads, Replaced, Run as RunId, What};
+use millrace_journal::{Journal, Kind, Log, Outcome as Ended, Position, Reads, Replaced, What};
 use millrace_namespace::{
     Definition, Namespace,
     definition::Writable,
-    outbox::{
-        log_of, message,
-        state::State,
-        topics::{self, TopicOfLog},
-    },
+    outbox::topics::{self, TopicOfLog},
 };
 use millrace_runtime::{Invocation, Outcome, Replay};
-use millrace_wire::{Code, Error, EventId, Hlc, Name, Result, Transient};
+use millrace_wire::{Code, Error, EventId, Name, Result, Transient};
 use std::{
     cell::Cell,
     collections::{BTreeMap, HashMap, HashSet},
@@ -32,8 +30,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The most records that a repair appends when it is applied: a function that triggers itself would never end.
-const EXTRA_MAX: usize = 10_000;
 /// The most records that one repair replaces: all of them are in the batch that applies it.
 pub const SLOTS_MAX: usize = 1_000_000;
 /// The longest time between two attempts at a replayed run.
@@ -75,13 +71,15 @@ pub struct Session<'a> {
     pub(crate) counts: Counts,
     /// The code that it gives a function.
     pub(crate) code: Option<(NewCode, Arc<Definition>)>,
-    append_new: bool,
+    pub(crate) append_new: bool,
     /// Whether nobody decides about it any more: it is a part whose initiator has switched, or its corrections are amendments.
     is_decided: bool,
     /// Functions that are replayed although they may have effects outside.
     run_external: Vec<Name>,
     /// Affected runs that are not replayed.
-    kept: HashMap<EventId, Kept>,
+    pub(crate) kept: HashMap<EventId, Kept>,
+    /// By table and key: from which version on its sums are to be made again.
+    pub(crate) sums: BTreeMap<(u32, Arc<[u8]>), Place>,
     /// Whether other namespaces take part, so that messages to them may change.
     pub(crate) is_across: bool,
     /// The changes that other namespaces made to records which links have delivered here.
@@ -97,21 +95,11 @@ pub struct Session<'a> {
 }
 
 /// Why a run is not replayed.
-enum Kept {
+pub(crate) enum Kept {
     /// Its function may have effects outside. If its record becomes void, there is nothing to run.
     External(Name),
     /// It cannot be replayed, and the repair is already decided.
     Unable(Name),
-}
-
-/// The effects of a replayed run: slots with their new bytes, none where the record became void. Seqno 0 means a record that is appended
-/// when the repair is applied.
-type Left = Vec<((u32, u64), Option<Vec<u8>>, u16)>;
-
-/// The destination of a message: the log, and the function if one is named.
-fn target_of(bytes: &[u8]) -> Result<Vec<u8>> {
-    let message = message::decode(bytes)?;
-    Ok([message.log, message.function.unwrap_or_default()].join("\n").into_bytes())
 }
 
 impl<'a> Session<'a> {
@@ -138,7 +126,7 @@ impl<'a> Session<'a> {
         #[rustfmt::skip]
         let mut session = Self {
             namespace, repair, past, overlay, next: 0, first: 0, opened, counts, code, append_new, is_decided, run_external, kept,
-            is_across, seeds, changes, news: 0, noted: Instant::now(), runner, stop,
+            sums: BTreeMap::new(), is_across, seeds, changes, news: 0, noted: Instant::now(), runner, stop,
         };
         session.follow()?;
         if let Some(undone) = undo {
@@ -156,7 +144,7 @@ impl<'a> Session<'a> {
         #[rustfmt::skip]
         let session = Self {
             namespace, repair: 0, past, overlay, next: 0, first: 0, opened: Position::default(), counts, code: None,
-            append_new: true, is_decided: false, run_external: Vec::new(), kept: HashMap::new(), is_across: true, seeds, changes: 0,
+            append_new: true, is_decided: false, run_external: Vec::new(), kept: HashMap::new(), sums: BTreeMap::new(), is_across: true, seeds, changes: 0,
             news: 0, noted: Instant::now(), runner, stop,
         };
         session
@@ -177,11 +165,11 @@ impl<'a> Session<'a> {
         }
         // A run whose record has left the log or was removed cannot run.
         let Ok(Some(_)) = self.bytes((run.trigger.log, run.trigger.seqno)) else { return Ok(None) };
-        let (appends, _, dead) = match self.execute(run, &fired, &definition) {
+        let (appends, mut reads, dead) = match self.execute(run, &fired, &definition) {
             Err(error) if error.code() == Code::RepairUnsupported => return Ok(None),
             done => done?,
         };
-        let left = self.placed(run, appends, dead.is_some())?;
+        let left = self.placed(run, appends, (&mut reads, dead.is_some()))?;
         Ok(Some((definition.spec.name.to_string(), left.is_empty())))
     }
 
@@ -201,18 +189,26 @@ impl<'a> Session<'a> {
         // If it is resumed after its host ended, its own entries count.
         let written = self.past.written.get(&self.repair);
         let is_newer = |slot: &(u32, u64)| written.is_some_and(|written| written.slots.contains_key(slot));
-        for (slot, at) in applied.before.iter().filter(|(slot, at)| at.position >= first && !is_newer(slot)) {
-            self.overlay.insert(*slot, *at);
+        let before: Vec<_> =
+            applied.before.iter().filter(|(slot, at)| at.position >= first && !is_newer(slot)).copied().collect();
+        let is_resumed = written.is_some_and(|written| !written.slots.is_empty());
+        let (added, sequence) = (applied.added.clone(), applied.sequence);
+        for (slot, at) in before {
+            let is_table = self.past.logs.get(&slot.0).is_some_and(|log| log.versions.is_some());
+            match is_table {
+                true => {
+                    let entry = self.namespace.journal().entry_at(at.position)?;
+                    self.rewrite(slot, at, entry.row().map(|row| RowOf::of(&row)));
+                }
+                false => self.overlay.insert(slot, at),
+            }
             // A relay may have copied the records that are rolled back.
-            self.seeds.moves(*slot, &self.past);
+            self.seeds.moves(slot, &self.past);
         }
         // Messages have left the outbox by now: their receivers remove them.
-        let added = applied.added.clone();
         // Runs that had ended before are unchanged.
-        let sequence = applied.sequence;
         self.first = self.past.runs.partition_point(|run| run.done < sequence);
         // They depend on what this repair itself has written, if it is resumed.
-        let is_resumed = written.is_some_and(|written| !written.slots.is_empty());
         self.next = if is_resumed { 0 } else { self.first };
         self.take_away(&added)
     }
@@ -241,12 +237,21 @@ impl<'a> Session<'a> {
     pub(crate) fn follow(&mut self) -> Result<()> {
         self.past.follow(self.namespace.journal(), self.namespace.journal().tail())?;
         let written = self.past.written.entry(self.repair).or_default();
-        for (slot, at) in std::mem::take(&mut written.fresh) {
-            self.overlay.insert(slot, at);
+        let late = std::mem::take(&mut written.is_extra_new);
+        for (slot, at, row) in std::mem::take(&mut written.fresh) {
+            self.rewrite(slot, at, row);
             self.changes += 1;
             self.seeds.moves(slot, &self.past);
         }
-        Ok(())
+        if late { self.take_late() } else { Ok(()) }
+    }
+
+    /// Puts what the repair writes into a slot.
+    fn rewrite(&mut self, slot: (u32, u64), at: At, row: Option<RowOf>) {
+        let row = row.as_ref().map(|row| row.keyed(Position::default()));
+        for (key, place) in self.overlay.rewrite(&self.past, slot, at, row.as_ref()) {
+            self.unsettle(slot.0, key, place);
+        }
     }
 
     /// Examines every run again, because earlier results may depend on what was read since.
@@ -261,7 +266,7 @@ impl<'a> Session<'a> {
 
     /// Whether a run that has ended still has to be replayed.
     pub(crate) fn is_behind(&mut self) -> Result<bool> {
-        if self.has_arrivals() {
+        if self.has_arrivals() || self.has_unsettled() {
             return Ok(true);
         }
         while self.next < self.past.runs.len() {
@@ -278,6 +283,8 @@ impl<'a> Session<'a> {
         loop {
             while self.next < self.past.runs.len() {
                 self.check_stops()?;
+                // It has seen nothing of what stands behind the end of the run before it, but for what came from outside.
+                self.settle_sums(self.past.runs[self.next].done)?;
                 if self.is_due(self.next)? {
                     self.check_goes_on()?;
                     self.settle(self.next)?;
@@ -287,6 +294,7 @@ impl<'a> Session<'a> {
                 }
                 self.next += 1;
             }
+            self.settle_sums(u64::MAX)?;
             if !self.take_seeds()? {
                 return Ok(());
             }
@@ -368,7 +376,13 @@ impl<'a> Session<'a> {
                 return Ok(true);
             }
         }
-        Ok(false)
+        let keyed = match settled {
+            Some(_) => written.and_then(|written| written.keyed.get(&run.trigger.run)),
+            None => Some(&run.keyed),
+        };
+        let lookup = Lookup { past: &self.past, overlay: Some(&self.overlay) };
+        let differs = |row: &KeyedRow| run.fired.is_some_and(|fired| lookup.differs(&fired, row, after));
+        Ok(keyed.into_iter().flatten().any(differs))
     }
 
     /// Whether its cause is replaced, by an entry after a position if one is given.
@@ -420,14 +434,14 @@ impl<'a> Session<'a> {
         if at.void { Ok(None) } else { Ok(Some(self.namespace.journal().entry_at(at.position)?.payload)) }
     }
 
-    fn name(&self, log: u32) -> String {
+    pub(crate) fn name(&self, log: u32) -> String {
         self.past.logs.get(&log).map_or_else(|| format!("log {log}"), |past| format!("log '{}'", past.name))
     }
 
     /// Replays a run and journals its effects. If nobody decides about the repair any more, the records of a run that cannot be replayed stay.
     fn settle(&mut self, at: usize) -> Result<()> {
         let run = self.past.runs[at].clone();
-        let unable = |code| matches!(code, Code::RepairUnsupported | Code::RepairGrows | Code::TableUnrepaired);
+        let unable = |code| matches!(code, Code::RepairUnsupported | Code::RepairGrows);
         match self.replay_run(&run) {
             Err(error) if self.is_decided && unable(error.code()) => {
                 let catalog = self.namespace.journal().catalog()?;
@@ -450,7 +464,7 @@ impl<'a> Session<'a> {
         }
         if is_cancelled {
             self.counts.cancelled += 1;
-            let left = self.placed(run, Vec::new(), false)?;
+            let left = self.placed(run, Vec::new(), (&mut Reads::default(), false))?;
             return self.publish(run, left, Reads::default(), Ended::Cancelled, None);
         }
         let Some(fired) = run.fired else { return Err(unsupported("its last attempt is no longer known")) };
@@ -458,8 +472,8 @@ impl<'a> Session<'a> {
             return Err(unsupported("it is streamed, and streamed runs cannot be replayed"));
         }
         let definition = self.definition_of(run, &fired)?;
-        let (appends, reads, dead) = self.execute(run, &fired, &definition)?;
-        let left = self.placed(run, appends, dead.is_some())?;
+        let (appends, mut reads, dead) = self.execute(run, &fired, &definition)?;
+        let left = self.placed(run, appends, (&mut reads, dead.is_some()))?;
         self.counts.replayed += 1;
         if left.is_empty() {
             self.counts.same += 1;
@@ -482,26 +496,6 @@ impl<'a> Session<'a> {
         let definition = self.definition_of(run, &fired)?;
         let spec = &definition.spec;
         Ok((spec.network && !self.run_external.contains(&spec.name)).then(|| spec.name.clone()))
-    }
-
-    /// Restores the original records of a run, also if its record was void for a while.
-    fn keep(&mut self, run: &Run, why: Kept) -> Result<()> {
-        let written = self.past.written.get(&self.repair);
-        let is_corrected = |slot: &(u32, u64)| written.is_some_and(|written| written.corrected.contains(slot));
-        let mut left = Left::new();
-        for slot in run.appends.iter().filter(|slot| self.overlay.at(slot.0, slot.1).is_some() && !is_corrected(slot)) {
-            let live = self.past.logs.get(&slot.0).and_then(|past| past.slots.get(&slot.1)).map(|slot| slot.at);
-            let live = live.map(|at| self.bytes_at(at)).transpose()?.flatten();
-            if live != self.bytes(*slot)? {
-                left.push((*slot, live, 0));
-            }
-        }
-        self.kept.insert(run.trigger.run, why);
-        if left.is_empty() {
-            return Ok(());
-        }
-        left.sort_by_key(|(slot, ..)| *slot);
-        self.publish(run, left, Reads::default(), Ended::Done, None)
     }
 
     /// The runs that are not replayed.
@@ -530,7 +524,7 @@ impl<'a> Session<'a> {
         run: &Run,
         fired: &Fired,
         definition: &Arc<Definition>,
-    ) -> Result<(Vec<(u32, Vec<u8>)>, Reads, Option<Error>)> {
+    ) -> Result<(Vec<Leaving>, Reads, Option<Error>)> {
         let trigger = &run.trigger;
         let payload = self.bytes((trigger.log, trigger.seqno))?.unwrap_or_default();
         let name = self.past.logs.get(&trigger.log).map_or("", |log| &*log.name).to_string();
@@ -581,129 +575,10 @@ impl<'a> Session<'a> {
                 Code::RepairUnsupported
                     .error(format!("run {run}: it fails now, and its dead-letter log '{log}' does not exist: {error}"))
             };
-            return Ok((vec![(log.ok_or_else(none)?, letter)], reads, Some(error)));
+            let letter = Leaving { log: log.ok_or_else(none)?, payload: letter, change: None };
+            return Ok((vec![letter], reads, Some(error)));
         }
         unreachable!("the number of attempts has a bound")
-    }
-
-    /// Assigns the new records of a run to the places of its old ones, and returns the differences. Additional records are appended later,
-    /// if requested; a dead letter always is.
-    fn placed(&self, run: &Run, appends: Vec<(u32, Vec<u8>)>, dead: bool) -> Result<Left> {
-        let mut places: HashMap<(u32, Vec<u8>), Vec<u64>> = HashMap::new();
-        for (log, seqno) in run.appends.iter().rev() {
-            places.entry((*log, self.target((*log, *seqno))?)).or_default().push(*seqno);
-        }
-        let mut left = Left::new();
-        let corrected = self.past.written.get(&self.repair).map(|written| &written.corrected);
-        let is_corrected = |slot: (u32, u64)| corrected.is_some_and(|corrected| corrected.contains(&slot));
-        // A run that is replayed again may have changed a slot before.
-        let current = |slot: (u32, u64)| {
-            let at = self.past.logs.get(&slot.0).and_then(|past| past.slots.get(&slot.1)).map(|slot| slot.at);
-            self.overlay.at(slot.0, slot.1).or(at).map_or(Ok(None), |at| self.bytes_at(at))
-        };
-        let is_of_others = |extra: &&Extra| extra.run != run.trigger.run;
-        let extras = self.past.written.get(&self.repair).map_or(&[][..], |written| &written.extra);
-        let mut extra = extras.iter().filter(is_of_others).count();
-        for (ordinal, (log, bytes)) in appends.into_iter().enumerate() {
-            let is_message = self.past.is_outbox(log);
-            let target = if is_message { target_of(&bytes)? } else { Vec::new() };
-            let Some(seqno) = places.get_mut(&(log, target)).and_then(Vec::pop) else {
-                let (run, name) = (run.trigger.run, self.name(log));
-                if is_message {
-                    self.check_across(run, log)?;
-                }
-                if dead || self.append_new {
-                    if extra >= EXTRA_MAX {
-                        let error = format!("run {run}: the repair appends more than {EXTRA_MAX} records");
-                        return Err(Code::RepairGrows.error(error));
-                    }
-                    extra += 1; // What takes the place of another record is not appended.
-                    left.push(((log, 0), Some(bytes), ordinal as u16));
-                    continue;
-                }
-                return Err(
-                    Code::RepairGrows.error(format!("run {run}: it appends more records to {name} than before"))
-                );
-            };
-            let before = current((log, seqno))?;
-            let is_same = match before {
-                Some(before) if is_message => message::decode(&before)?.data == message::decode(&bytes)?.data,
-                before => before.as_ref() == Some(&bytes),
-            };
-            if !is_corrected((log, seqno)) && !is_same {
-                if is_message {
-                    self.check_across(run.trigger.run, log)?;
-                }
-                left.push(((log, seqno), Some(bytes), ordinal as u16)); // bounded by the calls
-            }
-        }
-        for (log, seqno) in
-            places.into_iter().flat_map(|((log, _), seqnos)| seqnos.into_iter().map(move |seqno| (log, seqno)))
-        {
-            if !is_corrected((log, seqno)) && current((log, seqno))?.is_some() {
-                if self.past.is_outbox(log) {
-                    self.check_across(run.trigger.run, log)?;
-                }
-                left.push(((log, seqno), None, 0));
-            }
-        }
-        left.sort_by_key(|(slot, _, ordinal)| (*slot, *ordinal));
-        Ok(left)
-    }
-
-    /// The destination of the message in a slot of an outbox: the log, and the function if one was named. `None` for any other log.
-    fn target(&self, (log, seqno): (u32, u64)) -> Result<Vec<u8>> {
-        let slot =
-            self.past.logs.get(&log).filter(|_| self.past.is_outbox(log)).and_then(|past| past.slots.get(&seqno));
-        let Some(slot) = slot else { return Ok(Vec::new()) };
-        // For a message that a repair removed, the first version has the destination.
-        let position = if slot.at.void { slot.written } else { slot.at.position };
-        target_of(&self.namespace.journal().entry_at(position)?.payload)
-    }
-
-    /// Refuses the change of a message whose receiver takes no part.
-    fn check_across(&self, run: EventId, log: u32) -> Result<()> {
-        if self.is_across {
-            return Ok(());
-        }
-        let outbox = self.past.logs.get(&log).map(|past| past.name.clone());
-        let peers = State::load(self.namespace)?.peers;
-        let peer = peers.iter().find(|peer| Some(log_of(&peer.name)) == outbox);
-        let to = peer.map_or_else(|| "another namespace".into(), |peer| peer.address.to_string());
-        Err(Code::RepairLeaves.error(format!("run {run}: it now sends other messages to {to}")))
-    }
-
-    /// Journals the new effects of a run, and adds them to the state.
-    fn publish(&mut self, run: &Run, left: Left, reads: Reads, outcome: Ended, error: Option<Error>) -> Result<()> {
-        let (trigger, repair) = (&run.trigger, self.repair);
-        let id = RunId { id: trigger.run, number: trigger.number };
-        let effects = left.len() as u64 + u64::from(!reads.is_empty());
-        let fired = run.fired.map_or(0, |fired| fired.sequence);
-        let (code, detail) = error.as_ref().map_or(("", ""), |error| (error.code().id(), error.detail()));
-        let mut rows = Vec::with_capacity(left.len());
-        for (slot, bytes, ordinal) in &left {
-            if slot.1 == 0 {
-                let (origin, clock, position) = (trigger.run, Hlc::ZERO, Position::default());
-                let replaced = Replaced { repair, origin, clock, void: false, position };
-                rows.push((*slot, bytes.as_deref().unwrap_or_default(), *ordinal, replaced));
-                continue;
-            }
-            let of = self.past.logs.get(&slot.0).and_then(|past| past.slots.get(&slot.1));
-            let of = of.ok_or_else(|| Code::RepairUnsupported.error(format!("record {} no longer exists", slot.1)))?;
-            let (origin, clock, position) = (of.origin, of.clock, of.written);
-            let replaced = Replaced { repair, origin, clock, void: bytes.is_none(), position };
-            rows.push((*slot, bytes.as_deref().unwrap_or_default(), *ordinal, replaced));
-        }
-        self.namespace.journal().commit(|tx| {
-            tx.shadow_reads(repair, trigger.function, id, reads)?;
-            for (slot, bytes, ordinal, replaced) in &rows {
-                tx.shadow_append(*slot, bytes, (trigger.run, *ordinal), replaced)?;
-            }
-            let end = End { outcome, effects, fired, code, error: detail, ..End::default() };
-            tx.shadow_done(repair, trigger.function, id, &end)
-        })?;
-        drop(rows);
-        self.follow()
     }
 
     /// An error if a streamed run is in progress that may have used a replaced record, because its published appends cannot be undone.

@@ -1,10 +1,10 @@
 //! The changes of tables in one batch of the journal: each sees those before it, and nobody else sees any before the batch is committed.
 
 use crate::{KEYS_MAX, Tables, When, view::Found};
-use millrace_journal::{Entry, Journal, Log, Operation, Position, Row};
+use millrace_journal::{Entry, Journal, Log, Operation, Position, Restates, Row};
 use millrace_wire::{
     Code, EventId, Result,
-    table::{Condition, TableOptions, TableRequest, counter, show_key},
+    table::{Condition, TableEntry, TableOptions, TableRequest, counter, show_key},
 };
 use std::collections::HashMap;
 
@@ -33,13 +33,78 @@ pub struct Change {
     pub value: Vec<u8>,
     /// Where the version before it stands.
     previous: Position,
+    /// Whether a repair says by it what the key has.
+    restates: Option<Restates>,
 }
 
 impl Change {
     /// What the record says besides its value.
     pub fn row<'k>(&self, key: &'k [u8]) -> Row<'k> {
-        let Self { operation, expires_us, amount, previous, .. } = *self;
-        Row { key, operation, expires_us, previous, amount, superseded: false }
+        let Self { operation, expires_us, amount, previous, restates, .. } = *self;
+        Row { key, operation, expires_us, previous, amount, superseded: false, restates }
+    }
+}
+
+/// What a key has in the history that a repair makes.
+#[derive(Clone, Copy, Debug)]
+pub struct Restated<'v> {
+    /// Its value and when that expires, if it has one.
+    pub value: Option<(&'v [u8], u64)>,
+    /// The repair, and the record that has the value.
+    pub restates: Restates,
+}
+
+/// A key as a run sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sight {
+    /// Its version; 0 if the run, or one that is not published yet, wrote it.
+    pub version: u64,
+    /// When the value expires, in microseconds since 1970; 0 if never.
+    pub expires_us: u64,
+    /// When it was written, in microseconds since 1970.
+    pub time_us: u64,
+    /// The value.
+    pub value: Option<Vec<u8>>,
+}
+
+impl Sight {
+    /// That of an entry.
+    pub fn of(entry: TableEntry) -> Self {
+        let TableEntry { version, expires_us, time_us, value, .. } = entry;
+        Self { version, expires_us, time_us, value }
+    }
+
+    /// As an entry; `None` if the key has no value.
+    pub fn entry(self, key: &[u8], keys_only: bool) -> Option<TableEntry> {
+        let value = self.value.map(|value| if keys_only { Vec::new() } else { value });
+        let (version, expires_us, time_us) = (self.version, self.expires_us, self.time_us);
+        value.map(|value| TableEntry { key: key.to_vec(), version, expires_us, time_us, value: Some(value) })
+    }
+
+    /// Has the key changed, at a time in microseconds since 1970: what is done to it, the bytes that are put, their lifetime, what is added.
+    pub fn apply(
+        &mut self,
+        key: &[u8],
+        options: &TableOptions,
+        (operation, payload, ttl_ms, amount): (Operation, &[u8], u64, i64),
+        now_us: u64,
+    ) -> Result<()> {
+        match operation {
+            Operation::Put => {
+                self.value = Some(payload.to_vec());
+                self.expires_us = expires_us(options, ttl_ms, now_us);
+            }
+            Operation::Delete => (self.value, self.expires_us) = (None, 0),
+            Operation::Increment => {
+                let sum = sum(key, self.value.as_deref(), amount)?;
+                if self.value.is_none() {
+                    self.expires_us = expires_us(options, 0, now_us);
+                }
+                self.value = Some(sum.to_string().into_bytes());
+            }
+        }
+        (self.version, self.time_us) = (0, now_us);
+        Ok(())
     }
 }
 
@@ -138,6 +203,7 @@ impl Changes {
             amount: 0,
             value: value.to_vec(),
             previous: current.previous,
+            restates: None,
         };
         Ok(match *request {
             TableRequest::Put { value, ttl_ms, .. } => {
@@ -162,7 +228,37 @@ impl Changes {
         let current = self.current(tables, log, key, (now_us, false))?;
         let has_expired = current.is_value && !current.has_value;
         let (operation, previous) = (Operation::Delete, current.previous);
-        Ok(has_expired.then(|| Change { operation, expires_us: 0, amount: 0, value: Vec::new(), previous }))
+        let deletion = || Change { operation, expires_us: 0, amount: 0, value: Vec::new(), previous, restates: None };
+        Ok(has_expired.then(deletion))
+    }
+
+    /// That a key has what it has in the repaired history, as a change; `None` if it has that. `replaces` says whether the repair replaces
+    /// the record of its newest version.
+    pub fn restatement(
+        &self,
+        tables: (&Tables, &Journal),
+        log: &Log,
+        key: &[u8],
+        restated: &Restated<'_>,
+        replaces: impl FnOnce(u64) -> bool,
+    ) -> Result<Option<Change>> {
+        // An expired value is compared as well.
+        let current = self.current(tables, log, key, (0, true))?;
+        let now = current.is_value.then(|| (current.value.as_deref().unwrap_or_default(), current.expires_us));
+        if now == restated.value && !(current.is_value && replaces(current.seqno)) {
+            return Ok(None);
+        }
+        let operation = if restated.value.is_some() { Operation::Put } else { Operation::Delete };
+        let (value, expires_us) = restated.value.unwrap_or_default();
+        let (value, previous, restates) = (value.to_vec(), current.previous, Some(restated.restates));
+        Ok(Some(Change { operation, expires_us, amount: 0, value, previous, restates }))
+    }
+
+    /// A record that is known but for the version before it, as a change.
+    pub fn late(&self, tables: (&Tables, &Journal), log: &Log, row: &Row<'_>, value: &[u8]) -> Result<Change> {
+        let previous = self.current(tables, log, row.key, (0, false))?.previous;
+        let Row { operation, expires_us, amount, .. } = *row;
+        Ok(Change { operation, expires_us, amount, value: value.to_vec(), previous, restates: None })
     }
 
     /// Notes that a change was staged as a record.

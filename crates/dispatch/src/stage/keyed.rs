@@ -11,7 +11,7 @@ use millrace_namespace::{
     check_table_request,
     tables::{
         When,
-        batch::{check, expires_us, sum},
+        batch::{Sight, check},
     },
 };
 use millrace_wire::{
@@ -105,23 +105,6 @@ impl KeyedReads {
             Seen::Of(_) => (*table, 0),
         });
         keys.chain(self.ranges.iter().map(|(table, ..)| (*table, 0))).collect()
-    }
-}
-
-/// A key as a run sees it.
-struct Sight {
-    /// 0 if a run of the batch wrote it.
-    version: u64,
-    expires_us: u64,
-    time_us: u64,
-    value: Option<Vec<u8>>,
-}
-
-impl Sight {
-    fn entry(self, key: &[u8], keys_only: bool) -> Option<TableEntry> {
-        let value = self.value.map(|value| if keys_only { Vec::new() } else { value });
-        let (version, expires_us, time_us) = (self.version, self.expires_us, self.time_us);
-        value.map(|value| TableEntry { key: key.to_vec(), version, expires_us, time_us, value: Some(value) })
     }
 }
 
@@ -232,21 +215,9 @@ impl Stage<'_> {
         for (of, index) in &changes[base.unwrap_or(0)..] {
             let append = &self.effects[*of].appends[*index];
             let Some(change) = &append.change else { continue };
-            (sight.version, sight.time_us) = (0, now_us);
-            match change.operation {
-                Operation::Put => {
-                    sight.value = Some(append.payload.clone());
-                    sight.expires_us = expires_us(&options, change.ttl_ms, change.now_us);
-                }
-                Operation::Delete => (sight.value, sight.expires_us) = (None, 0),
-                Operation::Increment => {
-                    let sum = sum(key, sight.value.as_deref(), change.amount)?;
-                    if sight.value.is_none() {
-                        sight.expires_us = expires_us(&options, 0, change.now_us);
-                    }
-                    sight.value = Some(sum.to_string().into_bytes());
-                }
-            }
+            let of = (change.operation, &*append.payload, change.ttl_ms, change.amount);
+            sight.apply(key, &options, of, change.now_us)?;
+            sight.time_us = now_us;
         }
         Ok(sight)
     }
@@ -335,6 +306,18 @@ pub(crate) fn as_seen(
     let mut reads = effects.reads.clone();
     if effects.keyed.is_gone {
         return Ok(None);
+    }
+    // A deletion that leaves nothing says that its key has no value.
+    let mut before = HashSet::new();
+    for append in &effects.appends {
+        let Some((log, change)) = append.to.log().zip(append.change.as_ref()) else { continue };
+        let is_first = before.insert((log.id(), &*change.key));
+        if is_first
+            && change.operation == Operation::Delete
+            && !publish.current(log, &change.key, (change.now_us, false))?.has_value
+        {
+            reads.keyed(&KeyedRead::Absent { log: log.id(), key: &change.key });
+        }
     }
     if effects.keyed.keys.is_empty() {
         return Ok(Some(reads));

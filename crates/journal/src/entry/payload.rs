@@ -5,6 +5,7 @@ use super::{
     Kind, Position, ReplaySeed,
     keyed::KeyedRead,
     map::{self, Fields, Map, int, push, push_varint, varint},
+    row::Row,
 };
 use millrace_wire::{EventId, Headers, Hlc};
 
@@ -53,6 +54,8 @@ pub(super) mod key {
     pub const EXTENSION_SUPERSEDED: u8 = IGNORABLE | 8;
     pub const EXTENSION_DEVICE_ID: u8 = 13;
     pub const EXTENSION_DEVICE_CLOCK: u8 = 14;
+    /// Readers that do not know it take the record for a change like any other.
+    pub const EXTENSION_RESTATES: u8 = IGNORABLE | 9;
     /// Readers that do not know headers give the record without them.
     pub const EXTENSION_HEADERS: u8 = IGNORABLE | 15;
 
@@ -540,8 +543,8 @@ pub struct Replaced {
 }
 
 impl Replaced {
-    /// The extension of an APPEND with this.
-    pub(crate) fn extension(&self) -> Vec<u8> {
+    /// The extension of an APPEND with this, and with what the record of a table does to its key.
+    pub(crate) fn extension(&self, row: Option<&Row<'_>>) -> Vec<u8> {
         let mut map = Fields::default().int(key::EXTENSION_REPAIR, self.repair).bytes().to_vec();
         push(&mut map, key::EXTENSION_ORIGIN, &self.origin.get().to_le_bytes());
         map.extend_from_slice(Fields::default().int(key::EXTENSION_CLOCK, self.clock.get()).bytes());
@@ -549,6 +552,7 @@ impl Replaced {
             push(&mut map, key::EXTENSION_VOID, &[]);
         }
         map.extend_from_slice(Fields::default().int(key::EXTENSION_PLACE, self.position.0).bytes());
+        map.extend(row.into_iter().flat_map(Row::fields));
         with_length(&map)
     }
 }
@@ -559,7 +563,7 @@ pub(crate) fn repair_extension(repair: u64) -> Vec<u8> {
 }
 
 pub(super) fn with_length(map: &[u8]) -> Vec<u8> {
-    let mut bytes = (map.len() as u16).to_le_bytes().to_vec(); // at most a key and some 60 bytes
+    let mut bytes = (map.len() as u16).to_le_bytes().to_vec(); // at most a key and some 120 bytes
     bytes.extend_from_slice(map);
     bytes
 }

@@ -2,7 +2,7 @@
 
 use super::{
     ALIGN_BYTES, Position,
-    map::{Map, push},
+    map::{Map, push, push_varint, varint},
     payload::{key, with_length},
 };
 
@@ -21,6 +21,15 @@ pub enum Operation {
 const DELETE: u64 = 1;
 const INCREMENT: u64 = 2;
 
+/// That a repair wrote a record, because a key has another value in the repaired history than it had before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restates {
+    /// The repair.
+    pub repair: u64,
+    /// The record that has the value in the repaired history; 0 if the key has none there.
+    pub seqno: u64,
+}
+
 /// What a record of a table says besides its value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row<'b> {
@@ -36,6 +45,8 @@ pub struct Row<'b> {
     pub amount: i64,
     /// Whether it is a copy of a record that was not the value of its key any more when it was copied. It says nothing of what the key has.
     pub superseded: bool,
+    /// Whether a repair says by it what the key has.
+    pub restates: Option<Restates>,
 }
 
 impl<'b> Row<'b> {
@@ -46,6 +57,11 @@ impl<'b> Row<'b> {
 
     /// The extension of an APPEND with this.
     pub(crate) fn extension(&self) -> Vec<u8> {
+        with_length(&self.fields())
+    }
+
+    /// The fields of the extension.
+    pub(super) fn fields(&self) -> Vec<u8> {
         let mut map = Vec::with_capacity(self.key.len() + 40);
         push(&mut map, key::EXTENSION_KEY, self.key);
         let operation = match self.operation {
@@ -64,7 +80,13 @@ impl<'b> Row<'b> {
             let bytes = 8 - number.leading_zeros() as usize / 8;
             push(&mut map, key, &number.to_le_bytes()[..bytes]);
         }
-        with_length(&map)
+        if let Some(Restates { repair, seqno }) = self.restates {
+            let mut value = Vec::with_capacity(20);
+            push_varint(&mut value, repair);
+            push_varint(&mut value, seqno);
+            push(&mut map, key::EXTENSION_RESTATES, &value);
+        }
+        map
     }
 
     /// What an extension, without its length, says of a key; `None` if it names none.
@@ -84,6 +106,11 @@ impl<'b> Row<'b> {
             previous: Position(int(key::EXTENSION_PREVIOUS).checked_mul(ALIGN_BYTES)?),
             amount: (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64),
             superseded: map.get(key::EXTENSION_SUPERSEDED).is_some(),
+            restates: map.get(key::EXTENSION_RESTATES).and_then(|value| {
+                let (repair, rest) = varint(value, 10)?;
+                let (seqno, _) = varint(rest, 10)?;
+                Some(Restates { repair, seqno })
+            }),
         })
     }
 }
@@ -95,9 +122,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_row_comes_back(key in proptest::collection::vec(any::<u8>(), 1..1025), numbers: (u64, i64), unit in 0..u64::MAX / 16, of in 0..3usize) {
+        fn a_row_comes_back(key in proptest::collection::vec(any::<u8>(), 1..1025), numbers: (u64, i64), unit in 0..u64::MAX / 16, of in 0..3usize, restated: Option<(u64, u64)>) {
             let operation = [Operation::Put, Operation::Delete, Operation::Increment][of];
-            let row = Row { key: &key, operation, expires_us: numbers.0, previous: Position(unit * 16), amount: numbers.1, superseded: false };
+            let restates = restated.map(|(repair, seqno)| Restates { repair, seqno });
+            let row = Row { key: &key, operation, expires_us: numbers.0, previous: Position(unit * 16), amount: numbers.1, superseded: false, restates };
             let bytes = row.extension();
             prop_assert_eq!(Row::of(&bytes[2..]), Some(row));
         }

@@ -377,6 +377,8 @@ impl<'j> Transaction<'j> {
     /// The same; `superseded` if it is a record of a table that is not the value of its key any more.
     pub(crate) fn carry_as(&mut self, entry: &Entry, superseded: bool) -> Result<EventId> {
         self.inner.make_place(entry.kind, entry.subject, entry.seqno)?;
+        // What the key has since a repair, a record of its own says.
+        let superseded = superseded || entry.shadow && entry.row().is_some();
         let extension = carried_extension(entry.id, entry.written.0, &entry.extension, superseded);
         let (kind, flags) =
             (entry.kind as u8, entry.flags & !(FLAG_LAST | FLAG_COMPACT | FLAG_SHADOW) | FLAG_CARRIED | FLAG_EXTENDED);

@@ -7,9 +7,9 @@ use crate::{
     definition::DEAD_LETTER_HISTORY,
     outbox::{NewMessage, Outgoing, topics::NewPublish},
 };
-use millrace_journal::{Appended, Log, Transaction};
-use millrace_tables::batch::{Change, Changes, Current};
-use millrace_wire::{Code, DatabaseName, Headers, LogName, Result, table::TableRequest};
+use millrace_journal::{Appended, Log, Row, Transaction};
+use millrace_tables::batch::{Change, Changes, Current, Restated};
+use millrace_wire::{Code, DatabaseName, EventId, Headers, LogName, Result, table::TableRequest};
 use std::{collections::HashMap, sync::Arc};
 
 /// Stages the records and messages of one batch, for a caller, a run or a delivery. It keeps track of the messages that the batch has added
@@ -140,6 +140,51 @@ impl<'a> Publish<'a> {
         })?;
         self.changes.staged(log.id(), key, &change, appended.seqno, stage.cause);
         Ok(true)
+    }
+
+    /// Stages what a key has in the repaired history, if it has something else now; returns whether it has. No function runs for the record:
+    /// the repair replays those that ran for the records whose values it restates.
+    pub fn restate(
+        &mut self,
+        tx: &mut Transaction<'_>,
+        log: &Log,
+        key: &[u8],
+        restated: &Restated<'_>,
+        replaces: impl FnOnce(u64) -> bool,
+    ) -> Result<bool> {
+        let tables = (self.namespace.tables(), self.namespace.journal());
+        let Some(change) = self.changes.restatement(tables, log, key, restated, replaces)? else { return Ok(false) };
+        if let Some(database) = log.table().and_then(|table| table.database) {
+            self.admit(tx, &database)?;
+            self.count(&database, key, &change.value)?;
+        }
+        let cause = (EventId::NONE, 0);
+        let appended = tx.append_row(log, &change.row(key), &change.value, cause, false)?;
+        self.changes.staged(log.id(), key, &change, appended.seqno, EventId::NONE);
+        Ok(true)
+    }
+
+    /// Stages a record of a run that has ended, which a repair gives it in addition: what it does to its key is known. Functions bound to the
+    /// table run for it.
+    pub fn append_late(
+        &mut self,
+        tx: &mut Transaction<'_>,
+        log: &Log,
+        row: &Row<'_>,
+        value: &[u8],
+        stage: Stage,
+    ) -> Result<()> {
+        if let Some(database) = log.table().and_then(|table| table.database) {
+            self.admit(tx, &database)?;
+            self.count(&database, row.key, value)?;
+        }
+        let tables = (self.namespace.tables(), self.namespace.journal());
+        let change = self.changes.late(tables, log, row, value)?;
+        let appended = append_by(tx, &self.bindings, log, stage, |tx| {
+            tx.append_row(log, &change.row(row.key), value, (stage.cause, stage.ordinal), false)
+        })?;
+        self.changes.staged(log.id(), row.key, &change, appended.seqno, stage.cause);
+        Ok(())
     }
 
     /// The newest version of a key of a table, of this batch or before it; its cause and value, too, on request.

@@ -6,6 +6,7 @@ use crate::{
     entry::{
         FLAG_CLAIMED, FLAG_EXTENDED, FLAG_SHADOW, Header, Kind, Position,
         payload::{self, Attempt, End, Origin, Outcome, Reads, Replaced, Run},
+        row::Row,
     },
 };
 use millrace_wire::{Code, EventId, Hlc, Result};
@@ -60,17 +61,29 @@ impl Transaction<'_> {
     /// Stages an entry for a slot of a log, effective once a GENERATION refers to it. `cause` and `ordinal` are those of its run.
     pub fn shadow_append(
         &mut self,
-        (log, seqno): (u32, u64),
+        slot: (u32, u64),
         payload: &[u8],
+        cause: (EventId, u16),
+        replaced: &Replaced,
+    ) -> Result<EventId> {
+        self.shadow_row(slot, (payload, None), cause, replaced)
+    }
+
+    /// The same for a slot of a table: with what the record does to its key, unless the slot becomes void.
+    pub fn shadow_row(
+        &mut self,
+        (log, seqno): (u32, u64),
+        (payload, row): (&[u8], Option<&Row<'_>>),
         (cause, ordinal): (EventId, u16),
         replaced: &Replaced,
     ) -> Result<EventId> {
-        if let Some(table) = self.catalog().log_by_id(log).filter(|log| log.table().is_some()) {
-            let detail = format!("record {seqno} of table '{}' would be replaced", table.name());
-            return Err(Code::TableUnrepaired.error(detail));
+        let of = self.catalog().log_by_id(log).filter(|log| log.table().is_some() && row.is_none() && !replaced.void);
+        if let Some(table) = of {
+            let detail = format!("record {seqno} of table '{}' would have no key", table.name());
+            return Err(Code::LogIsTable.error(detail));
         }
         let header = Header { subject: log, seqno, ordinal, ..shadow(Kind::Append) };
-        self.stage(header, cause, &[&replaced.extension(), payload])
+        self.stage(header, cause, &[&replaced.extension(row), payload])
     }
 
     /// Stages what a repair's run read; nothing if that is nothing.
