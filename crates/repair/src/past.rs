@@ -77,7 +77,7 @@ pub struct Fired {
     /// Whether it is streamed.
     pub streamed: bool,
     /// The sequence of the run's DONE.
-    done: u64,
+    pub done: u64,
 }
 
 impl Fired {
@@ -494,6 +494,12 @@ impl Past {
         if !at.void {
             log.versions.get_or_insert_default().insert(entry.seqno, &row, at.position, &by);
         }
+    }
+
+    /// What has a smaller sequence was there when a run was published.
+    pub fn published(&self, run: &Run) -> u64 {
+        let own = run.appends.iter().filter_map(|(log, seqno)| self.logs.get(log)?.slots.get(seqno));
+        own.map(|slot| slot.origin.sequence()).fold(run.done, u64::min)
     }
 
     /// A run that has ended.

@@ -9,7 +9,7 @@ use crate::{
     overlay::{Overlay, is_after},
     past::{At, Fired, Past, Row, Run},
     settle::RowOf,
-    tables::{KeyedRow, Lookup, Place},
+    tables::{KeyedRow, Lookup, sums::Sums},
 };
 use millrace_journal::{Journal, Kind, Log, Outcome as Ended, Position, Reads, Replaced, What};
 use millrace_namespace::{
@@ -78,8 +78,8 @@ pub struct Session<'a> {
     run_external: Vec<Name>,
     /// Affected runs that are not replayed.
     pub(crate) kept: HashMap<EventId, Kept>,
-    /// By table and key: from which version on its sums are to be made again.
-    pub(crate) sums: BTreeMap<(u32, Arc<[u8]>), Place>,
+    /// The sums of tables that are to be made again.
+    pub(crate) sums: Sums,
     /// Whether other namespaces take part, so that messages to them may change.
     pub(crate) is_across: bool,
     /// The changes that other namespaces made to records which links have delivered here.
@@ -126,7 +126,7 @@ impl<'a> Session<'a> {
         #[rustfmt::skip]
         let mut session = Self {
             namespace, repair, past, overlay, next: 0, first: 0, opened, counts, code, append_new, is_decided, run_external, kept,
-            sums: BTreeMap::new(), is_across, seeds, changes, news: 0, noted: Instant::now(), runner, stop,
+            sums: Sums::default(), is_across, seeds, changes, news: 0, noted: Instant::now(), runner, stop,
         };
         session.follow()?;
         if let Some(undone) = undo {
@@ -144,7 +144,7 @@ impl<'a> Session<'a> {
         #[rustfmt::skip]
         let session = Self {
             namespace, repair: 0, past, overlay, next: 0, first: 0, opened: Position::default(), counts, code: None,
-            append_new: true, is_decided: false, run_external: Vec::new(), kept: HashMap::new(), sums: BTreeMap::new(), is_across: true, seeds, changes: 0,
+            append_new: true, is_decided: false, run_external: Vec::new(), kept: HashMap::new(), sums: Sums::default(), is_across: true, seeds, changes: 0,
             news: 0, noted: Instant::now(), runner, stop,
         };
         session
@@ -283,8 +283,7 @@ impl<'a> Session<'a> {
         loop {
             while self.next < self.past.runs.len() {
                 self.check_stops()?;
-                // It has seen nothing of what stands behind the end of the run before it, but for what came from outside.
-                self.settle_sums(self.past.runs[self.next].done)?;
+                self.settle_sums_of(self.next)?;
                 if self.is_due(self.next)? {
                     self.check_goes_on()?;
                     self.settle(self.next)?;
@@ -294,7 +293,7 @@ impl<'a> Session<'a> {
                 }
                 self.next += 1;
             }
-            self.settle_sums(u64::MAX)?;
+            self.settle_all_sums()?;
             if !self.take_seeds()? {
                 return Ok(());
             }
@@ -381,7 +380,7 @@ impl<'a> Session<'a> {
             None => Some(&run.keyed),
         };
         let lookup = Lookup { past: &self.past, overlay: Some(&self.overlay) };
-        let differs = |row: &KeyedRow| run.fired.is_some_and(|fired| lookup.differs(&fired, row, after));
+        let differs = |row: &KeyedRow| run.fired.is_some_and(|fired| lookup.differs(run, &fired, row, after));
         Ok(keyed.into_iter().flatten().any(differs))
     }
 

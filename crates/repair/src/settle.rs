@@ -6,7 +6,7 @@ use crate::{
     session::{Kept, Session},
     tables::{LATE, Lookup},
 };
-use millrace_journal::{End, KeyedRead, Operation, Outcome as Ended, Position, Reads, Replaced, Row as Keyed, Run as RunId};
+use millrace_journal::{End, Operation, Outcome as Ended, Position, Reads, Replaced, Row as Keyed, Run as RunId};
 use millrace_namespace::outbox::{log_of, message, state::State};
 use millrace_wire::{Code, Error, EventId, Hlc, Result};
 use std::collections::{BTreeMap, HashMap};
@@ -67,7 +67,8 @@ impl Session<'_> {
         let mut left = Vec::new();
         for slot in run.appends.iter().filter(|slot| self.overlay.at(slot.0, slot.1).is_some() && !is_corrected(slot)) {
             let live = self.past.logs.get(&slot.0).and_then(|past| past.slots.get(&slot.1)).map(|slot| slot.at);
-            let entry = live.filter(|at| !at.void).map(|at| self.namespace.journal().entry_at(at.position)).transpose()?;
+            let entry =
+                live.filter(|at| !at.void).map(|at| self.namespace.journal().entry_at(at.position)).transpose()?;
             let row = entry.as_ref().and_then(|entry| Some(RowOf::of(&entry.row()?)));
             let bytes = entry.map(|entry| entry.payload);
             if bytes != self.bytes(*slot)? || row != self.row((slot.0, slot.1))? {
@@ -99,12 +100,7 @@ impl Session<'_> {
         appends: Vec<Leaving>,
         (reads, dead): (&mut Reads, bool),
     ) -> Result<Vec<Rewrite>> {
-        let contents = self.contents(run, &appends)?;
-        for (number, _) in contents.iter().filter(|(_, content)| content.is_none()) {
-            // A deletion that leaves nothing says that its key has no value.
-            let (log, change) = (appends[*number].log, appends[*number].change.as_ref());
-            change.into_iter().for_each(|change| reads.keyed(&KeyedRead::Absent { log, key: &change.key }));
-        }
+        let contents = self.contents(run, &appends, reads)?;
         let mut by_table: BTreeMap<u32, BTreeMap<usize, &Content>> = BTreeMap::new();
         for (number, content) in &contents {
             let of = by_table.entry(appends[*number].log).or_default();
@@ -180,7 +176,9 @@ impl Session<'_> {
                 left.push(Rewrite { slot: (log, seqno), bytes: Some(bytes), row, ordinal });
             }
         }
-        rest.extend(places.into_iter().flat_map(|((log, _), seqnos)| seqnos.into_iter().map(move |seqno| (log, seqno))));
+        rest.extend(
+            places.into_iter().flat_map(|((log, _), seqnos)| seqnos.into_iter().map(move |seqno| (log, seqno))),
+        );
         for slot in rest {
             if !is_corrected(slot) && current(slot)?.is_some() {
                 if self.past.is_outbox(slot.0) {
@@ -275,7 +273,7 @@ impl Session<'_> {
             0 => (u64::MAX, LATE),
             _ => (self.past.writer(log, seqno).map_or(u64::MAX, |writer| writer.sequence), seqno),
         };
-        let held = lookup.find(log, &row.key, |version| version.place < place);
+        let held = lookup.find(log, &row.key, place, |_| true);
         held.version.map_or(Position::default(), |version| version.at)
     }
 }

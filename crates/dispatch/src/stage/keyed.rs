@@ -307,16 +307,16 @@ pub(crate) fn as_seen(
     if effects.keyed.is_gone {
         return Ok(None);
     }
-    // A deletion that leaves nothing says that its key has no value.
+    // Whether a deletion leaves a record depends on whether its key has a value.
     let mut before = HashSet::new();
     for append in &effects.appends {
         let Some((log, change)) = append.to.log().zip(append.change.as_ref()) else { continue };
-        let is_first = before.insert((log.id(), &*change.key));
-        if is_first
-            && change.operation == Operation::Delete
-            && !publish.current(log, &change.key, (change.now_us, false))?.has_value
-        {
-            reads.keyed(&KeyedRead::Absent { log: log.id(), key: &change.key });
+        if before.insert((log.id(), &*change.key)) && change.operation == Operation::Delete {
+            let current = publish.current(log, &change.key, (change.now_us, false))?;
+            reads.keyed(&match current.has_value {
+                true => KeyedRead::Found { log: log.id(), seqno: current.seqno },
+                false => KeyedRead::Absent { log: log.id(), key: &change.key },
+            });
         }
     }
     if effects.keyed.keys.is_empty() {

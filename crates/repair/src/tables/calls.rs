@@ -73,10 +73,11 @@ impl Calls<'_> {
     fn held(&mut self, log: &Log, key: &[u8]) -> Result<Held<'_>> {
         let lookup = Lookup { past: self.past, overlay: Some(self.overlay) };
         let fired = self.fired;
-        let held = lookup.find(log.id(), key, |version| version.is_seen(&fired));
+        let held = lookup.find(log.id(), key, (fired.done, 0), |version| version.is_seen(&fired));
         if held.is_unknown {
             let (key, name) = (millrace_wire::table::show_key(key), log.name().clone());
-            return self.breaks(format!("the journal no longer says which value key '{key}' of table '{name}' had then"));
+            return self
+                .breaks(format!("the journal no longer says which value key '{key}' of table '{name}' had then"));
         }
         Ok(held)
     }
@@ -102,8 +103,7 @@ impl Calls<'_> {
     fn sight(&mut self, log: &Log, key: &[u8], now_us: u64) -> Result<Sight> {
         let own = self.own_changes.get(&(log.id(), key.to_vec())).cloned().unwrap_or_default();
         let of = |calls: &Self, index: usize| calls.appends[index].change.clone();
-        let is_whole =
-            |index: &usize| of(self, *index).is_some_and(|change| change.operation != Operation::Increment);
+        let is_whole = |index: &usize| of(self, *index).is_some_and(|change| change.operation != Operation::Increment);
         let base = own.iter().rposition(is_whole);
         let mut sight = Sight { time_us: now_us, ..Sight::default() };
         if base.is_none() {

@@ -16,17 +16,21 @@ pub(crate) mod sums;
 
 use crate::{
     overlay::Overlay,
-    past::{Fired, Past},
+    past::{Fired, Past, Run},
 };
 use millrace_journal::{KeyedRead, Operation, Position, Row as Keyed};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    ops::Bound,
+    ops::{Bound, Range},
     sync::Arc,
 };
 
 /// Where a version stands in the order of those of its key: a sequence, and its slot.
 pub type Place = (u64, u64);
+
+/// Before every place, and behind every one.
+pub const FIRST: Place = (0, 0);
+pub const LAST: Place = (u64::MAX, u64::MAX);
 
 /// In place of a seqno: the records that the repair will append, from this number on.
 pub const LATE: u64 = 1 << 63;
@@ -133,8 +137,9 @@ impl Versions {
         Some((key, self.by_key.get(key)?.get(place)?))
     }
 
-    fn of_key(&self, key: &[u8]) -> impl DoubleEndedIterator<Item = &Version> {
-        self.by_key.get(key).into_iter().flat_map(BTreeMap::values)
+    fn of_key(&self, key: &[u8], places: Range<Place>) -> impl DoubleEndedIterator<Item = &Version> {
+        let versions = self.by_key.get(key).filter(|_| places.start < places.end);
+        versions.into_iter().flat_map(move |versions| versions.range(places.clone())).map(|(_, version)| version)
     }
 
     fn keys(&self, (from, to): (&[u8], &[u8])) -> impl Iterator<Item = &Arc<[u8]>> {
@@ -272,13 +277,14 @@ impl<'a> Lookup<'a> {
         self.overlay?.table(log)
     }
 
-    /// The versions of a key, the newest first.
-    fn versions(&self, log: u32, key: &[u8]) -> impl Iterator<Item = &'a Version> {
+    /// The versions of a key within places, the newest first.
+    fn versions(&self, log: u32, key: &[u8], places: Range<Place>) -> impl Iterator<Item = &'a Version> {
         let overlay = self.overlay;
         let is_live = move |version: &&Version| overlay.is_none_or(|overlay| overlay.at(log, version.slot).is_none());
-        let live = self.live(log).into_iter().flat_map(|live| live.of_key(key)).filter(is_live);
-        let new = self.rewritten(log).into_iter().flat_map(|rewritten| rewritten.new.of_key(key));
-        let (mut live, mut new) = (live.rev().peekable(), new.rev().peekable());
+        let live = self.live(log).map(|live| live.of_key(key, places.clone()));
+        let new = self.rewritten(log).map(|rewritten| rewritten.new.of_key(key, places));
+        let live = live.into_iter().flat_map(Iterator::rev).filter(is_live);
+        let (mut live, mut new) = (live.peekable(), new.into_iter().flat_map(Iterator::rev).peekable());
         std::iter::from_fn(move || match (live.peek(), new.peek()) {
             (Some(a), Some(b)) if a.place > b.place => live.next(),
             (Some(_), None) => live.next(),
@@ -286,14 +292,10 @@ impl<'a> Lookup<'a> {
         })
     }
 
-    /// The version of a key that counts, among those that somebody sees.
-    pub fn find(&self, log: u32, key: &[u8], sees: impl Fn(&Version) -> bool) -> Held<'a> {
-        let (mut restated, mut later) = (None, None);
-        for version in self.versions(log, key) {
-            if !sees(version) {
-                later = Some(version).filter(|version| version.restates.is_none()).or(later);
-                continue;
-            }
+    /// The version of a key that counts, among those before a place that somebody sees.
+    pub fn find(&self, log: u32, key: &[u8], before: Place, sees: impl Fn(&Version) -> bool) -> Held<'a> {
+        let mut restated = None;
+        for version in self.versions(log, key, FIRST..before).filter(|version| sees(version)) {
             match version.restates {
                 Some(_) => restated = restated.or(Some(version)),
                 // The value that expired before says so itself.
@@ -309,9 +311,12 @@ impl<'a> Lookup<'a> {
         let is_gone = |source: u64| self.live(log).is_some_and(|live| source != 0 && live.of_slot(source).is_none());
         let is_known = |source: u64| self.past.logs.get(&log).is_some_and(|log| log.slots.contains_key(&source));
         let version = restated.filter(|it| it.restates.is_some_and(|of| is_gone(of) && !is_known(of)));
-        let is_unknown =
-            version.is_none() && self.past.is_cut && later.is_some_and(|later: &Version| later.has_previous);
-        Held { version, shown, is_unknown }
+        let mut oldest = None;
+        if version.is_none() && self.past.is_cut {
+            let all = self.versions(log, key, FIRST..LAST).filter(|version| version.restates.is_none());
+            oldest = all.filter(|version| !sees(version) || version.place >= before).last();
+        }
+        Held { version, shown, is_unknown: oldest.is_some_and(|oldest| oldest.has_previous) }
     }
 
     /// The keys of a range that have or had a version.
@@ -323,12 +328,13 @@ impl<'a> Lookup<'a> {
 
     /// Whether a run that read this reads something else in the repaired history, because of an entry after a position if one is given. It
     /// may be asked in vain: then its replay leaves what it left.
-    pub fn differs(&self, fired: &Fired, row: &KeyedRow, after: Option<Position>) -> bool {
+    pub fn differs(&self, run: &Run, fired: &Fired, row: &KeyedRow, after: Option<Position>) -> bool {
         let log = row.log();
         let Some(rewritten) = self.rewritten(log) else { return false };
+        // What a deletion finds is read when the run is published.
         let seen = |place: &Place, touch: &Touch| {
-            after.is_none_or(|after| touch.at > after)
-                && (place.0 < fired.sequence || self.is_of_claim(log, place.1, fired))
+            let is_before = place.0 < run.done && !run.appends.contains(&(log, place.1));
+            is_before && after.is_none_or(|after| touch.at > after)
         };
         match row {
             KeyedRow::Absent { key, .. } => rewritten.touches_key(key, seen),
@@ -337,22 +343,18 @@ impl<'a> Lookup<'a> {
                 let live = Lookup { overlay: None, ..*self };
                 let Some((key, version)) = live.live(log).and_then(|live| live.of_slot(*seqno)) else {
                     // Of a record that is gone nobody knows the key.
-                    return rewritten.touches((&[], &[]), |place, touch| {
-                        seen(place, touch) && (place.1 == *seqno || touch.is_new)
-                    });
+                    return rewritten
+                        .touches((&[], &[]), |place, touch| seen(place, touch) && (place.1 == *seqno || touch.is_new));
                 };
                 let since = match version.restates {
                     None => version.place,
-                    Some(_) => live.find(log, key, |it| it.is_seen(fired)).version.map_or((0, 0), |it| it.place),
+                    Some(_) => {
+                        let held = live.find(log, key, (run.done, 0), |it| it.is_seen(fired));
+                        held.version.map_or(FIRST, |it| it.place)
+                    }
                 };
                 rewritten.touches_key(key, |place, touch| *place >= since && seen(place, touch))
             }
         }
-    }
-
-    fn is_of_claim(&self, log: u32, slot: u64, fired: &Fired) -> bool {
-        let new = self.rewritten(log).and_then(|rewritten| rewritten.new.of_slot(slot));
-        let version = new.or_else(|| self.live(log)?.of_slot(slot)).map(|(_, version)| version);
-        version.is_some_and(|version| fired.is_of_claim(version.claim, version.turn))
     }
 }

@@ -7,14 +7,20 @@ use crate::{
     session::Session,
     settle::{Content, RowOf},
 };
-use millrace_journal::{Log, Operation};
+use millrace_journal::{KeyedRead, Log, Operation, Reads};
 use millrace_namespace::tables::batch::{Sight, expires_us};
 use millrace_wire::{Code, Result};
 use std::collections::{BTreeMap, HashMap};
 
 impl Session<'_> {
-    /// What the changes of a replayed run are as records: by their number, nothing for a deletion of a key that has no value.
-    pub(crate) fn contents(&self, run: &Run, appends: &[Leaving]) -> Result<HashMap<usize, Option<Content>>> {
+    /// What the changes of a replayed run are as records: by their number, nothing for a deletion of a key that has no value. What a deletion
+    /// finds is a read.
+    pub(crate) fn contents(
+        &self,
+        run: &Run,
+        appends: &[Leaving],
+        reads: &mut Reads,
+    ) -> Result<HashMap<usize, Option<Content>>> {
         let lookup = Lookup { past: &self.past, overlay: Some(&self.overlay) };
         let catalog = self.namespace.journal().catalog()?;
         let mut local: HashMap<(u32, &[u8]), Sight> = HashMap::new();
@@ -23,14 +29,18 @@ impl Session<'_> {
             let Some(change) = &append.change else { continue };
             let options = catalog.log_by_id(append.log).and_then(Log::table).copied().unwrap_or_default();
             // A run's changes are made when it is published: after everything that stands before its end.
-            let before = |version: &Version| {
-                version.place.0 < run.done && !run.appends.contains(&(append.log, version.slot))
-            };
+            let is_other = |version: &Version| !run.appends.contains(&(append.log, version.slot));
             let sight = match local.remove(&(append.log, &*change.key)) {
                 Some(sight) => sight,
                 None => {
-                    let held = lookup.find(append.log, &change.key, before);
+                    let held = lookup.find(append.log, &change.key, (run.done, 0), is_other);
                     let version = held.version.filter(|version| version.has_value(change.now_us));
+                    if change.operation == Operation::Delete {
+                        reads.keyed(&match version {
+                            Some(_) => KeyedRead::Found { log: append.log, seqno: held.shown },
+                            None => KeyedRead::Absent { log: append.log, key: &change.key },
+                        });
+                    }
                     let value = version.map(|version| self.namespace.journal().entry_at(version.at));
                     let value = value.transpose()?.map(|entry| entry.payload);
                     Sight { value, expires_us: version.map_or(0, |it| it.expires_us), ..Sight::default() }

@@ -1,7 +1,7 @@
 //! The switch of tables: records that say what each key has whose value is another one in the repaired history. Readers, databases and those
 //! who follow the table learn it like any other change, and a version never means another value than it did.
 
-use super::{Held, LATE, Lookup};
+use super::{Held, LAST, LATE, Lookup};
 use crate::{session::Session, settle::RowOf};
 use millrace_journal::{Operation, Position, Restates, Transaction};
 use millrace_namespace::{
@@ -46,7 +46,7 @@ impl Session<'_> {
             let Some(table) = catalog.log_by_id(log).filter(|table| table.table().is_some()) else { continue };
             let keys: Vec<&Arc<[u8]>> = rewritten.touched().collect();
             for key in keys {
-                let Held { version, .. } = lookup.find(log, key, |_| true);
+                let Held { version, .. } = lookup.find(log, key, LAST, |_| true);
                 let version = version.filter(|version| version.operation != Operation::Delete);
                 let entry = version.map(|version| self.namespace.journal().entry_at(version.at)).transpose()?;
                 let value = entry.as_ref().zip(version).map(|(entry, it)| (&*entry.payload, it.expires_us));

@@ -3,16 +3,15 @@
 //! The sums of a key are made again in the order of its versions, each once, as the replay gets there: before a run is examined, all sums
 //! that it can have seen are right. A cursor for each key says up to where.
 
-use super::{Lookup, Place, Version};
-use crate::{
-    open::BATCH_BYTES,
-    session::Session,
-    settle::RowOf,
-};
-use millrace_journal::{Log, Operation};
+use super::{LAST, Lookup, Place, Version};
+use crate::{open::BATCH_BYTES, session::Session, settle::RowOf};
+use millrace_journal::{Log, Operation, Position};
 use millrace_namespace::tables::batch::Sight;
 use millrace_wire::{Code, EventId, Result};
-use std::sync::Arc;
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 /// The sum in a slot, as it is to be.
 struct Sum {
@@ -20,44 +19,96 @@ struct Sum {
     bytes: Vec<u8>,
     row: RowOf,
     cause: (EventId, u16),
-    previous: millrace_journal::Position,
+    previous: Position,
+}
+
+/// The sums that are to be made again.
+#[derive(Default)]
+pub struct Sums {
+    /// By table and key: up to which place they are right.
+    cursors: HashMap<(u32, Arc<[u8]>), Place>,
+    /// The keys with versions behind their cursors: each with the first of them, or one before.
+    due: BTreeSet<(Place, u32, Arc<[u8]>)>,
+    /// The end of the journal when the others were looked at.
+    looked: Position,
+    /// The last run that had ended by then.
+    ended: u64,
+}
+
+impl Sums {
+    fn start(&mut self, log: u32, key: Arc<[u8]>, place: Place) {
+        let cursor = self.cursors.entry((log, key.clone())).or_insert(place);
+        *cursor = place.min(*cursor);
+        self.due.insert((*cursor, log, key));
+    }
 }
 
 impl Session<'_> {
     /// That versions of a key change from a place on.
     pub(crate) fn unsettle(&mut self, log: u32, key: Arc<[u8]>, place: Place) {
-        let cursor = self.sums.entry((log, key)).or_insert(place);
-        *cursor = place.min(*cursor);
+        self.sums.start(log, key, place);
     }
 
-    /// The versions of a key from its cursor on and before a sequence.
-    fn unsettled(&self, (log, key): (u32, &[u8]), from: Place, upto: u64) -> Vec<Version> {
+    /// The keys that have versions behind their cursors and are not due: somebody has changed them since.
+    fn changed_since(&self) -> impl Iterator<Item = (Place, u32, Arc<[u8]>)> {
         let lookup = Lookup { past: &self.past, overlay: Some(&self.overlay) };
-        let all = lookup.versions(log, key).take_while(|version| version.place >= from);
-        let mut versions: Vec<Version> = all.filter(|version| version.place.0 < upto).copied().collect();
-        versions.reverse();
-        versions
+        let is_behind = move |((log, key), from): &(&(u32, Arc<[u8]>), &Place)| {
+            lookup.versions(*log, key, **from..LAST).next().is_some()
+        };
+        let behind = self.sums.cursors.iter().filter(is_behind);
+        behind.map(|((log, key), from)| (*from, *log, key.clone()))
     }
 
-    /// Whether there are versions whose sums were not looked at.
+    /// Whether there are versions whose sums were not looked at. Under the lock of the journal.
     pub(crate) fn has_unsettled(&self) -> bool {
-        let is_new = |((log, key), from): (&(u32, Arc<[u8]>), &Place)| {
-            let lookup = Lookup { past: &self.past, overlay: Some(&self.overlay) };
-            lookup.versions(*log, key).next().is_some_and(|newest| newest.place >= *from)
-        };
-        self.sums.iter().any(is_new)
+        !self.sums.due.is_empty() || self.past.position() != self.sums.looked && self.changed_since().next().is_some()
+    }
+
+    fn look(&mut self) {
+        if !self.sums.cursors.is_empty() && self.past.position() != self.sums.looked {
+            let due: Vec<_> = self.changed_since().collect();
+            self.sums.due.extend(due);
+        }
+        self.sums.looked = self.past.position();
+        self.sums.ended = self.past.runs.last().map_or(0, |run| run.done);
+    }
+
+    /// Makes the sums again that a run can have seen or added to.
+    pub(crate) fn settle_sums_of(&mut self, at: usize) -> Result<()> {
+        if self.sums.cursors.is_empty() {
+            return Ok(());
+        }
+        let run = &self.past.runs[at];
+        let (done, published) = (run.done, self.past.published(run));
+        if done > self.sums.ended {
+            self.look();
+        }
+        self.settle_sums(published)
+    }
+
+    /// Makes all sums again.
+    pub(crate) fn settle_all_sums(&mut self) -> Result<()> {
+        self.look();
+        self.settle_sums(u64::MAX)
     }
 
     /// Makes the sums again that stand before a sequence.
-    pub(crate) fn settle_sums(&mut self, upto: u64) -> Result<()> {
-        let due = self.sums.iter().filter(|(_, from)| from.0 < upto);
-        let due: Vec<((u32, Arc<[u8]>), Place)> = due.map(|(of, from)| (of.clone(), *from)).collect();
-        for ((log, key), from) in due {
-            let versions = self.unsettled((log, &key), from, upto);
-            let Some(last) = versions.last() else { continue };
-            let behind = (last.place.0, last.place.1 + 1);
-            self.settle_key((log, &key), &versions)?;
-            self.sums.insert((log, key), behind);
+    fn settle_sums(&mut self, upto: u64) -> Result<()> {
+        while self.sums.due.first().is_some_and(|(place, ..)| place.0 < upto) {
+            let Some((_, log, key)) = self.sums.due.pop_first() else { break };
+            let Some(from) = self.sums.cursors.get(&(log, key.clone())).copied() else { continue };
+            let lookup = Lookup { past: &self.past, overlay: Some(&self.overlay) };
+            let mut versions: Vec<Version> = lookup.versions(log, &key, from..(upto, 0)).copied().collect();
+            versions.reverse();
+            let next = lookup.versions(log, &key, from.max((upto, 0))..LAST).last().map(|next| next.place);
+            if let Some(last) = versions.last() {
+                let behind = (last.place.0, last.place.1 + 1);
+                self.settle_key((log, &key), &versions)?;
+                self.sums.cursors.insert((log, key.clone()), behind);
+            }
+            if let Some(next) = next {
+                self.sums.due.insert((next, log, key));
+            }
         }
         Ok(())
     }
@@ -68,7 +119,7 @@ impl Session<'_> {
         let catalog = journal.catalog()?;
         let options = catalog.log_by_id(log).and_then(Log::table).copied().unwrap_or_default();
         let first = versions[0].place;
-        let mut last = lookup.find(log, key, |version| version.place < first).version.copied();
+        let mut last = lookup.find(log, key, first, |_| true).version.copied();
         // The sum so far, if it is not in the journal yet.
         let mut known: Option<Sight> = None;
         let mut sums = Vec::new();

@@ -160,7 +160,12 @@ impl Repaired {
             let is_new = world.programs[&function.id()].steps != steps;
             return is_new.then(|| Self::Code(function.id(), Box::new(definition), steps));
         }
-        let all = [(LOGS[0], world.logs[0]), (LOGS[1], world.logs[1]), (TABLES[0], world.tables[0]), (TABLES[1], world.tables[1])];
+        let all = [
+            (LOGS[0], world.logs[0]),
+            (LOGS[1], world.logs[1]),
+            (TABLES[0], world.tables[0]),
+            (TABLES[1], world.tables[1]),
+        ];
         let (name, id) = all[random.index(4)];
         let log = catalog.log_by_id(id).unwrap();
         let mut corrections = Corrections::new();
@@ -236,7 +241,11 @@ fn play(seed: u64) -> bool {
     }
     let append_new = random.below(2) == 0;
     let original = world.programs.clone();
-    same(&found(&world.namespace, &world), &expected(&world, None, append_new).unwrap(), "the world is as its journal says");
+    same(
+        &found(&world.namespace, &world),
+        &expected(&world, None, append_new).unwrap(),
+        "the world is as its journal says",
+    );
     let Some(repaired) = Repaired::random(&world, random) else { return false };
     let before = found(&world.namespace, &world);
     let number = repaired.open(&world, append_new);
@@ -268,7 +277,11 @@ fn play(seed: u64) -> bool {
         world.step(random);
     }
     world.settle(random);
-    same(&found(&world.namespace, &world), &expected(&world, Some(&repaired), append_new).unwrap(), "life after the repair");
+    same(
+        &found(&world.namespace, &world),
+        &expected(&world, Some(&repaired), append_new).unwrap(),
+        "life after the repair",
+    );
     let undone = undo(&world.namespace, number, String::new()).unwrap();
     work(&world.namespace, random);
     assert_eq!(repair(&world.namespace, undone).unwrap().phase, Phase::Applied);

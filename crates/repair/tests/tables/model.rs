@@ -233,7 +233,9 @@ impl Model<'_> {
                             continue;
                         }
                         let versions = tables.entry(*log).or_default();
-                        let key = entries.iter().find(|it| (it.subject, it.seqno) == (*log, *seqno) && it.kind == Kind::Append);
+                        let key = entries
+                            .iter()
+                            .find(|it| (it.subject, it.seqno) == (*log, *seqno) && it.kind == Kind::Append);
                         let key = number_of(key.unwrap().row().unwrap().key);
                         match value {
                             Some(value) => drop(versions.insert((sequence, *seqno), (key, Event::Put(*value)))),

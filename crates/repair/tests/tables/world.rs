@@ -217,9 +217,11 @@ impl World {
                 let is_first = before.insert((*table, *number));
                 if is_first && matches!(change.what, Did1::Delete) {
                     let (log, key) = (&tables[*table], self::key(*number));
-                    if !publish.current(log, &key, (1, false))?.has_value {
-                        reads.keyed(&KeyedRead::Absent { log: log.id(), key: &key });
-                    }
+                    let current = publish.current(log, &key, (1, false))?;
+                    reads.keyed(&match current.has_value {
+                        true => KeyedRead::Found { log: log.id(), seqno: current.seqno },
+                        false => KeyedRead::Absent { log: log.id(), key: &key },
+                    });
                 }
             }
             tx.reads(claim.function, claim.run, reads)?;
