@@ -11,8 +11,10 @@
 //! A run that appended nothing is reached like any other: with other values it may append something.
 
 use crate::{
+    event::KeyedEvent,
     index::IdMap,
-    table::{Origin, Row, Table},
+    row::{KeyedRead, Row},
+    table::{Origin, Table},
 };
 use millrace_journal::{Kind, Outcome, What};
 use millrace_wire::{Code, EventId};
@@ -235,6 +237,28 @@ struct LogState {
     count_moves: bool,
     /// The first seqno whose record may have another number.
     moves_from: Option<u64>,
+    /// Of a table: the hashes of keys with a record that changes, and how sure that is.
+    keys: HashMap<u64, Class>,
+    /// Those of them whose sums change until a value is put.
+    sums: HashMap<u64, Class>,
+}
+
+impl LogState {
+    /// A record of a key comes, which changes as said: returns whether it changes, as a sum may by itself.
+    fn keyed(&mut self, key: &KeyedEvent, class: Option<Class>) -> Option<Class> {
+        let sum = if key.is_sum { self.sums.get(&key.hash).copied() } else { None };
+        let class = [class, sum].into_iter().flatten().min();
+        match class {
+            Some(class) => {
+                let known = self.keys.entry(key.hash).or_insert(class);
+                *known = class.min(*known);
+                self.sums.insert(key.hash, class);
+            }
+            None if !key.is_sum => drop(self.sums.remove(&key.hash)),
+            None => {}
+        }
+        class
+    }
 }
 
 fn any_within(seqnos: &[u64], from: u64, count: u64) -> Option<u64> {
@@ -319,6 +343,10 @@ impl Pass<'_> {
             self.found.claims.push(number);
         }
         let log = self.logs.entry(row.subject).or_default();
+        let class = match self.table.key(number) {
+            Some(key) => log.keyed(&key, class),
+            None => class,
+        };
         if log.count_moves && log.moves_from.is_none() {
             log.moves_from = Some(row.seqno);
         }
@@ -400,6 +428,23 @@ impl Pass<'_> {
                     }
                 }
                 _ => log.count_moves.then_some((Class::May, Reason::CountMoves, at(read.from))),
+            };
+            if let Some(next) = next
+                && reached.is_none_or(|reached| next.0 < reached.0)
+            {
+                reached = Some(next);
+            }
+        }
+        for read in self.table.keyed_reads(number) {
+            let (KeyedRead::Absent { log, .. } | KeyedRead::Range { log }) = read;
+            let Some(state) = self.logs.get(&log) else { continue };
+            let class = match read {
+                KeyedRead::Absent { hash, .. } => state.keys.get(&hash).copied(),
+                KeyedRead::Range { .. } => state.keys.values().min().copied(),
+            };
+            let next = match class {
+                Some(class) => Some((class, Reason::ReadRewritten, (log, 0))),
+                None => state.count_moves.then_some((Class::May, Reason::CountMoves, (log, 0))),
             };
             if let Some(next) = next
                 && reached.is_none_or(|reached| next.0 < reached.0)

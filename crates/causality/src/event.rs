@@ -1,7 +1,31 @@
 //! An entry of a journal, as a table stores it: from a scan of the journal itself, or from a host's document.
 
-use millrace_journal::{Entry, Kind};
+use millrace_journal::{Entry, Kind, Operation, Row};
 use millrace_wire::{EventId, Hlc};
+
+/// What a record of a table says of its key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyedEvent {
+    /// A hash of the key: that of another key may be equal.
+    pub hash: u64,
+    /// The record that has the value in the history since a repair, if the record restates it; 0 if it is of its own.
+    pub restates: u64,
+    /// Whether it adds to the value before it.
+    pub is_sum: bool,
+}
+
+impl KeyedEvent {
+    /// That of a row.
+    pub fn of(row: &Row<'_>) -> Self {
+        let (hash, is_sum) = (hash_of_key(row.key), row.operation == Operation::Increment);
+        Self { hash, restates: row.restates.map_or(0, |restates| restates.seqno), is_sum }
+    }
+}
+
+/// The hash of a key: FNV-1a.
+pub fn hash_of_key(key: &[u8]) -> u64 {
+    key.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
+}
 
 /// One entry. A carried entry has the id and the position of its original.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +54,8 @@ pub struct Event<'b> {
     pub repair: Option<u64>,
     /// Of a shadow APPEND: whether it says that there is no record.
     pub void: bool,
+    /// Of an APPEND to a table: what it says of its key.
+    pub key: Option<KeyedEvent>,
     /// Its payload, or its beginning.
     pub payload: &'b [u8],
     /// The length of the whole payload.
@@ -51,6 +77,7 @@ impl<'b> From<&'b Entry> for Event<'b> {
             claimed: entry.claimed,
             repair: if entry.shadow { entry.repair() } else { None },
             void: entry.shadow && entry.replaced().is_some_and(|replaced| replaced.void),
+            key: entry.row().map(|row| KeyedEvent::of(&row)),
             payload: &entry.payload,
             payload_bytes: entry.payload.len() as u64,
         }

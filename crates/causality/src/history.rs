@@ -2,7 +2,8 @@
 
 use crate::{
     merge::{Keys, Merge},
-    table::{Origin, Row, Table},
+    row::Row,
+    table::{Origin, Table},
 };
 use millrace_wire::EventId;
 

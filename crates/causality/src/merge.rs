@@ -7,7 +7,8 @@
 
 use crate::{
     history::{History, Place},
-    table::{Row, Table},
+    row::Row,
+    table::Table,
 };
 use millrace_wire::{EventId, Hlc};
 

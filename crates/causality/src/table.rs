@@ -12,11 +12,12 @@
 
 use crate::{
     definitions::{Definitions, Settings},
-    event::Event,
+    event::{Event, KeyedEvent, hash_of_key},
     index::{IdMap, LogRows, NO_ROW},
     repaired::{Repaired, Replay, Version},
+    row::{CARRIED, CLAIMED, KeyedRead, NEW_READS, Read, Row, SHADOW, VOID},
 };
-use millrace_journal::{Attempt, End, KeyedRead, Kind, Outcome, ReadFrom, Reads, What, trigger_record};
+use millrace_journal::{Attempt, End, KeyedRead as JournalRead, Kind, Outcome, ReadFrom, Reads, What, trigger_record};
 use millrace_wire::{Code, EventId, Hlc, NamespaceId, Result};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -27,97 +28,9 @@ const FOREIGN: u32 = 1 << 31;
 /// The position is kept for one row in this number, and behind copies; the others are found by reading on.
 const POSITION_EVERY: u32 = 64;
 
-const CLAIMED: u8 = 1;
-const CARRIED: u8 = 2;
-const VOID: u8 = 4;
-/// Of a FIRED: its run read nothing then, and its replay did.
-const NEW_READS: u8 = 8;
-/// In a kind: the entry is a shadow.
-const SHADOW: u8 = 0x40;
-
-/// An event in a table.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Row {
-    hlc: u64,
-    /// Its number within the subject.
-    pub seqno: u64,
-    /// The log or function it is about.
-    pub subject: u32,
-    cause: u32,
-    detail: u32,
-    /// See [`Event::ordinal`].
-    pub ordinal: u16,
-    kind: u8,
-    flags: u8,
-}
-
-const _: () = assert!(size_of::<Row>() == 32);
-
-impl Row {
-    /// When it happened.
-    pub fn hlc(&self) -> Hlc {
-        Hlc::from_bits(self.hlc)
-    }
-
-    /// Whether it is of this kind.
-    pub fn is(&self, kind: Kind) -> bool {
-        self.kind == kind as u8
-    }
-
-    /// Whether its cause is only claimed, by a client and by no link.
-    pub fn claimed(&self) -> bool {
-        self.flags & CLAIMED != 0
-    }
-
-    /// Whether it is a copy whose neighbours are gone.
-    pub fn carried(&self) -> bool {
-        self.flags & CARRIED != 0
-    }
-
-    /// Of an APPEND, the length of the record.
-    pub fn record_bytes(&self) -> u64 {
-        if self.kind & !SHADOW == Kind::Append as u8 { self.detail.into() } else { 0 }
-    }
-
-    fn is_shadow(&self, kind: Kind) -> bool {
-        self.kind == kind as u8 | SHADOW
-    }
-
-    /// Of a DONE, how the run ended, and the number of the error's code, 0 if there is none.
-    pub fn outcome(&self) -> Option<(Outcome, u16)> {
-        let outcome = match self.detail & 3 {
-            0 => Outcome::Done,
-            1 => Outcome::Dead,
-            _ => Outcome::Cancelled,
-        };
-        let is_done = self.is(Kind::Done) || self.is_shadow(Kind::Done);
-        is_done.then_some((outcome, (self.detail >> 2) as u16))
-    }
-
-    /// Of a FIRED, the revision of its function, and whether the attempt is over and the run waits.
-    pub fn attempt(&self) -> Option<(u32, bool)> {
-        self.is(Kind::Fired).then_some((self.detail >> 2, self.detail & 1 != 0))
-    }
-
-    /// Of a FIRED, whether each append of the run is published at once.
-    pub(crate) fn is_streamed(&self) -> bool {
-        self.is(Kind::Fired) && self.detail & 2 != 0
-    }
-}
-
-/// Something that a run read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Read {
-    /// The log.
-    pub log: u32,
-    /// The first seqno.
-    pub from: u64,
-    /// How many.
-    pub count: u64,
-    /// The result.
-    pub what: What,
-}
+/// In the list of reads: that a key has no value, and the keys of a range.
+const ABSENT_KEY: u8 = 5;
+const KEY_RANGE: u8 = 6;
 
 /// A range of rows with consecutive ids.
 #[derive(Clone, Copy, Debug)]
@@ -183,6 +96,9 @@ pub struct Builder {
     /// Of some rows, ascending.
     positions: Vec<(u32, u64)>,
     logs: IdMap<LogRows>,
+    /// Of records of tables, by their rows.
+    keys: HashMap<u32, KeyedEvent>,
+    carried_keys: HashMap<EventId, KeyedEvent>,
     names: Names,
     log_ids: HashMap<String, u32>,
     carried: Vec<(EventId, u64, EventId, Row)>,
@@ -207,6 +123,8 @@ impl Builder {
             reads: Vec::new(),
             positions: Vec::new(),
             logs: IdMap::default(),
+            keys: HashMap::new(),
+            carried_keys: HashMap::new(),
             names: Names::default(),
             log_ids: HashMap::new(),
             carried: Vec::new(),
@@ -262,6 +180,7 @@ impl Builder {
         };
         if event.carried {
             self.carried.push((event.id, event.position, event.cause, row));
+            self.carried_keys.extend(event.key.map(|key| (event.id, key)));
             self.behind_copy = true;
             return Ok(());
         }
@@ -275,6 +194,13 @@ impl Builder {
             };
         }
         let number = self.rows.len() as u32;
+        if let Some(key) = event.key {
+            self.keys.insert(number, key);
+            // What it restates is its cause.
+            if let Some(source) = self.logs.get(&event.subject).and_then(|log| log.row(key.restates, 0)) {
+                row.cause = source;
+            }
+        }
         let follows = !self.last.is_none() && is_kin(self.last, event.id) && behind(self.last, 1) == event.id;
         if !follows {
             self.spans.push(Span { row: number, first: event.id });
@@ -313,7 +239,7 @@ impl Builder {
                 outcome | u32::from(code) << 2
             }
             Kind::Trigger => match trigger_record(event.payload) {
-                Some((log, seqno)) => self.note([Read { log, from: seqno, count: 1, what: What::Record }])?,
+                Some((log, seqno)) => self.note([Read { log, from: seqno, count: 1, what: What::Record }], &[])?,
                 None => NO_ROW,
             },
             Kind::Read => {
@@ -321,14 +247,27 @@ impl Builder {
                     ReadFrom::Log(log) => Some(Read { log, from: row.from, count: row.count, what: row.what }),
                     ReadFrom::Name(_) => None,
                 });
-                let values = KeyedRead::decode(event.payload).filter_map(|row| match row {
-                    KeyedRead::Found { log, seqno } => Some(Read { log, from: seqno, count: 1, what: What::Record }),
+                let own = |log, seqno| {
+                    let row = self.logs.get(&log).and_then(|of: &LogRows| of.row(seqno, 0));
+                    let restates = row.and_then(|row| self.keys.get(&row)).map_or(0, |key| key.restates);
+                    if restates == 0 { seqno } else { restates }
+                };
+                let values = JournalRead::decode(event.payload).filter_map(|row| match row {
+                    JournalRead::Found { log, seqno } => {
+                        Some(Read { log, from: own(log, seqno), count: 1, what: What::Record })
+                    }
                     _ => None,
                 });
-                self.note(rows.chain(values))?
+                let keyed = JournalRead::decode(event.payload).filter_map(|row| match row {
+                    JournalRead::Found { .. } => None,
+                    JournalRead::Absent { log, key } => Some(KeyedRead::Absent { log, hash: hash_of_key(key) }),
+                    JournalRead::Range { log, .. } => Some(KeyedRead::Range { log }),
+                });
+                let (rows, keyed): (Vec<Read>, Vec<KeyedRead>) = (rows.chain(values).collect(), keyed.collect());
+                self.note(rows, &keyed)?
             }
             Kind::Call => match self.call(event) {
-                Some(read) => self.note([read])?,
+                Some(read) => self.note([read], &[])?,
                 None => NO_ROW,
             },
             _ => 0,
@@ -353,8 +292,9 @@ impl Builder {
         })
     }
 
-    /// Puts what was read into the list of bytes: each as what (1), log, from and count (LEB128), and 255 behind the last.
-    fn note(&mut self, reads: impl IntoIterator<Item = Read>) -> Result<u32> {
+    /// Puts what was read into the list of bytes: each as what (1), log, from and count (LEB128), and 255 behind the last. Of a key
+    /// without a value, its hash is in place of the seqno.
+    fn note(&mut self, reads: impl IntoIterator<Item = Read>, keyed: &[KeyedRead]) -> Result<u32> {
         let at = u32::try_from(self.reads.len()).ok().filter(|at| *at != NO_ROW);
         let at = at.ok_or_else(|| {
             Code::HistoryTooLong.error(format!("the runs of namespace {} read too many records", self.namespace))
@@ -371,6 +311,16 @@ impl Builder {
                 push_varint(&mut self.reads, number);
             }
         }
+        for read in keyed {
+            let (what, log, hash) = match *read {
+                KeyedRead::Absent { log, hash } => (ABSENT_KEY, log, hash),
+                KeyedRead::Range { log } => (KEY_RANGE, log, 0),
+            };
+            self.reads.push(what);
+            for number in [log.into(), hash, 1] {
+                push_varint(&mut self.reads, number);
+            }
+        }
         self.reads.push(u8::MAX);
         Ok(at)
     }
@@ -384,6 +334,7 @@ impl Builder {
         carried.sort_by_key(|(id, ..)| *id);
         carried.dedup_by_key(|(id, ..)| *id);
         let shift = carried.len() as u32;
+        let mut keys: HashMap<u32, KeyedEvent> = self.keys.into_iter().map(|(row, key)| (row + shift, key)).collect();
         if shift > 0 {
             for row in rows.iter_mut().filter(|row| row.cause < FOREIGN) {
                 row.cause += shift;
@@ -392,7 +343,7 @@ impl Builder {
         let ids: Vec<EventId> = carried.iter().map(|(id, ..)| *id).collect();
         let is_carried = |id: EventId| ids.binary_search(&id).ok().map(|at| at as u32);
         let mut first = Vec::with_capacity(carried.len());
-        for (number, (_, _, cause, row)) in carried.iter().enumerate() {
+        for (number, (id, _, cause, row)) in carried.iter().enumerate() {
             let mut row = *row;
             if !cause.is_none() {
                 let known = is_carried(*cause).or_else(|| Some(find(&spans, rows.len(), *cause)? + shift));
@@ -403,6 +354,7 @@ impl Builder {
             }
             if row.is(Kind::Append) {
                 logs.entry(row.subject).or_default().push_carried(row.seqno, number as u32);
+                keys.extend(self.carried_keys.get(id).map(|key| (number as u32, *key)));
             }
             first.push(row);
         }
@@ -431,6 +383,7 @@ impl Builder {
             reads,
             positions,
             logs,
+            keys,
             names: self.names,
             targets: BTreeMap::new(),
             damaged: self.damaged,
@@ -501,6 +454,7 @@ pub struct Table {
     /// Of some rows, ascending.
     positions: Vec<(u32, u64)>,
     logs: IdMap<LogRows>,
+    keys: HashMap<u32, KeyedEvent>,
     names: Names,
     targets: BTreeMap<u32, BTreeSet<u32>>,
     damaged: u64,
@@ -637,11 +591,32 @@ impl Table {
                 2 => What::Absent,
                 3 => What::BelowHistory,
                 4 => What::Refused(0),
-                _ => return None,
+                _ => return None, // Those of keys come last.
             };
             let (log, from, count) = (varint(&mut bytes), varint(&mut bytes), varint(&mut bytes));
             Some(Read { log: log as u32, from, count, what })
         })
+    }
+
+    /// What an event read of tables besides values, in the repaired history.
+    pub fn keyed_reads(&self, row: u32) -> impl Iterator<Item = KeyedRead> + '_ {
+        let found = self.reads_of(row);
+        let mut bytes = found.map_or(&[][..], |found| &self.reads[found.detail as usize..]).iter().copied();
+        let all = std::iter::from_fn(move || {
+            let what = bytes.next().filter(|what| *what != u8::MAX)?;
+            let (log, hash, _) = (varint(&mut bytes) as u32, varint(&mut bytes), varint(&mut bytes));
+            Some(match what {
+                ABSENT_KEY => Some(KeyedRead::Absent { log, hash }),
+                KEY_RANGE => Some(KeyedRead::Range { log }),
+                _ => None,
+            })
+        });
+        all.flatten()
+    }
+
+    /// What a record of a table says of its key.
+    pub fn key(&self, row: u32) -> Option<KeyedEvent> {
+        self.keys.get(&row).copied()
     }
 
     /// The changes by applied repairs.

@@ -165,18 +165,23 @@ impl Tables {
             let mut scanned = Scanned::default();
             let mut next = view.find(journal, log, key, when.upto)?;
             while let Some(found) = next {
-                let record = view::record_at(journal, log, found.position)?;
-                if below == 0 || found.seqno < below {
+                let original = view::record_at(journal, log, found.position)?;
+                // In the place of a record that a repair replaced stands what it says now.
+                let record = view::now_at(journal, log, &original)?;
+                let is_its = record.row().is_some_and(|row| row.key == key);
+                if is_its && (below == 0 || found.seqno < below) {
                     if scanned.entries.len() == limit {
                         scanned.more = true;
                         break;
                     }
-                    let value = found.is_value.then(|| record.payload.clone());
-                    let (version, expires_us, time_us) = (found.seqno, found.expires_us, record.hlc.wall_us());
+                    let row = record.row().unwrap_or_default();
+                    let value = row.is_value().then(|| record.payload.clone());
+                    let clock = record.replaced().map_or(record.hlc, |replaced| replaced.clock);
+                    let (version, expires_us, time_us) = (found.seqno, row.expires_us, clock.wall_us());
                     scanned.entries.push(TableEntry { key: key.to_vec(), version, expires_us, time_us, value });
                     scanned.shown.push(found.written.just_after());
                 }
-                next = match view::before(journal, log, key, &record) {
+                next = match view::before(journal, log, key, &original) {
                     Err(error) if error.code() == Code::BelowHistory => None,
                     found => found?,
                 };

@@ -213,6 +213,19 @@ pub fn record_at(journal: &Journal, log: &Log, position: Position) -> Result<Ent
     Ok(entry)
 }
 
+/// What stands in the place of a record now: itself, or what a repair put there.
+pub fn now_at(journal: &Journal, log: &Log, record: &Entry) -> Result<Entry> {
+    let position = journal.position(log, record.seqno);
+    if position == Position::default() || position == record.position {
+        return Ok(record.clone());
+    }
+    match record_at(journal, log, position) {
+        // Its log does not have it any more.
+        Err(error) if error.code() == Code::BelowHistory => Ok(record.clone()),
+        now => Ok(if now.as_ref().is_ok_and(|now| now.seqno == record.seqno) { now? } else { record.clone() }),
+    }
+}
+
 /// The version of a key before the one that a record is.
 pub fn before(journal: &Journal, log: &Log, key: &[u8], record: &Entry) -> Result<Option<Found>> {
     let previous = record.row().map_or(Position::default(), |row| row.previous);

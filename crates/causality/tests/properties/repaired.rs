@@ -53,6 +53,7 @@ impl Journal {
                 repair,
                 void,
                 payload,
+                key: None,
                 payload_bytes: payload.len() as u64,
             })
             .unwrap();

@@ -57,6 +57,7 @@ pub fn table(namespace: NamespaceId, entries: &[Entry]) -> Table {
             repair: None,
             void: false,
             payload: &entry.payload,
+            key: None,
             payload_bytes: entry.payload.len() as u64,
         };
         builder.push(&event).expect("the table has room");

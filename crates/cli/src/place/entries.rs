@@ -67,6 +67,9 @@ fn object(entry: &Entry, catalog: &Catalog) -> Value {
         object["repair"] = json!(repair);
         object["void"] = json!(entry.replaced().is_some_and(|replaced| replaced.void));
     }
+    if let Some(restates) = entry.row().and_then(|row| row.restates) {
+        object["restates"] = json!(restates.seqno);
+    }
     show::put_data(&mut object, &entry.payload);
     object
 }

@@ -59,6 +59,9 @@ struct Whole {
     /// Of a shadow entry, the repair that wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     repair: Option<u64>,
+    /// The record whose value it restates since a repair; 0 if its key has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    restates: Option<u64>,
     /// Whether it makes its slot void.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     void: bool,
@@ -158,6 +161,7 @@ impl Part {
                         carried: entry.carried,
                         claimed: entry.claimed,
                         repair: if entry.shadow { entry.repair() } else { None },
+                        restates: entry.row().and_then(|row| Some(row.restates?.seqno)),
                         void: entry.shadow && entry.replaced().is_some_and(|replaced| replaced.void),
                         bytes,
                         cut: shown < bytes,

@@ -132,6 +132,7 @@ fn synthetic(number: u64, events: u64) -> Outcome<Table> {
             repair: None,
             void: false,
             payload: &[],
+            key: None,
             payload_bytes: 0,
         })?;
     }

@@ -7,7 +7,9 @@ use crate::{
     place::{Place, Target, docs::LinkDoc, entries::Start, open_to_look, tidy, viewed_links},
     show,
 };
-use millrace_causality::{Builder, Event, Extent, History, Kept, Place as Spot, Settings, Table, Violation};
+use millrace_causality::{
+    Builder, Event, Extent, History, Kept, KeyedEvent, Place as Spot, Settings, Table, Violation,
+};
 use millrace_journal::Kind;
 use millrace_node::{
     Address, Code, EventId, FunctionStat, Hlc, LogName, Namespace, Position, Result,
@@ -572,6 +574,7 @@ fn take(builder: &mut Builder, entry: &Value) -> Option<Result<()>> {
         claimed: entry["claimed"].as_bool().unwrap_or(false),
         repair: entry["repair"].as_u64(),
         void: entry["void"].as_bool().unwrap_or(false),
+        key: entry["restates"].as_u64().map(|restates| KeyedEvent { restates, ..KeyedEvent::default() }),
         payload: &payload,
         payload_bytes: entry["bytes"].as_u64()?,
     }))
