@@ -111,6 +111,9 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
         let error = format!("{} corrections; one repair replaces 1 to {SLOTS_MAX} records", corrections.len());
         return Err(Code::CorrectionInvalid.error(error));
     }
+    if log.table().is_some() {
+        corrections.iter_mut().try_for_each(|correction| redirect(namespace, &log, correction))?;
+    }
     corrections.sort_by_key(|correction| correction.seqno);
     if let Some(error) = too_old(&name, log.earliest(), corrections.iter().map(|correction| correction.seqno)) {
         return Err(error);
@@ -316,6 +319,17 @@ pub fn undo(namespace: &Namespace, number: u64, reason: String) -> Result<u64> {
     undo_as(namespace, number, reason, None)
 }
 
+/// Has a correction of a record that restates what a key has correct the record whose value that is.
+fn redirect(namespace: &Namespace, log: &Log, correction: &mut Correction) -> Result<()> {
+    let position = namespace.journal().position(log, correction.seqno);
+    if position != Position::default() {
+        let entry = namespace.journal().entry_at(position)?;
+        let of = entry.row().and_then(|row| row.restates).map(|restates| restates.seqno);
+        correction.seqno = of.filter(|of| *of > 0).unwrap_or(correction.seqno);
+    }
+    Ok(())
+}
+
 /// What a record of a table does to its key, or did before a repair removed it, and where the version before it stands.
 fn row_of(namespace: &Namespace, log: &Log, seqno: u64) -> Result<(RowOf, Position)> {
     let journal = namespace.journal();
@@ -327,8 +341,8 @@ fn row_of(namespace: &Namespace, log: &Log, seqno: u64) -> Result<(RowOf, Positi
     let row = entry.row().ok_or_else(no_key)?;
     if let Some(Restates { repair, seqno: of }) = row.restates {
         let name = log.name();
-        let what = if of == 0 { "nothing".into() } else { format!("record {of}; correct that one") };
-        let error = format!("record {seqno} of table '{name}' repeats, since repair {repair}, {what}");
+        let what = if of == 0 { "that its key has no value".into() } else { format!("record {of}; correct that one") };
+        let error = format!("record {seqno} of table '{name}' says, since repair {repair}, {what}");
         return Err(Code::CorrectionInvalid.error(error));
     }
     Ok((RowOf::of(&row), row.previous))

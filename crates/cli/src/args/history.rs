@@ -91,8 +91,9 @@ Lists the runs that read a corrected record, the runs that read records which th
 would be rewritten, and the runs that could not be replayed, with the reason. A new value that equals the recorded one is ignored.
 
 With --at and without --values, every record of the range is treated as corrected. A file of values is CSV with the columns seqno and \
-value, or has one JSON object with these keys on each line; `base64` instead of `value` is for bytes, and `-` reads standard input. With \
---at, the file may leave out all seqnos: then it has one value for each record of the range, in order.
+value, or has one JSON object with these keys on each line; `base64` instead of `value` is for bytes, and `-` reads standard input. For a \
+table, `key` instead of `seqno` names the record that the key has now. With --at, the file may leave out all seqnos: then it has one \
+value for each record of the range, in order.
 
 A replay assumes that a function which reads the same records appends the same records. --verify COUNT tests this: it runs functions again \
 with the records that they read, in workers of this command and not of the host, and discards what they append. It leaves out streamed \

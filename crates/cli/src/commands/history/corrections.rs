@@ -2,9 +2,11 @@
 
 use crate::{
     commands::log::fields::{Fields, compact},
+    place::Place,
     show,
 };
-use millrace_node::{Code, Error, Hlc, Result};
+use millrace_node::{AppendOptions, Code, Error, Hlc, Result};
+use millrace_wire::table::{TableRequest, show_key};
 use serde_json::value::RawValue;
 use std::{
     collections::BTreeMap,
@@ -43,8 +45,25 @@ pub enum Records {
 /// Finds the records of a log within a range of time.
 pub type Within<'a> = &'a mut dyn FnMut(Hlc, Hlc) -> Result<Records>;
 
-/// The corrections from `--at` and `--values`. `within` finds the records of a range of time.
-pub fn read(at: Option<&str>, values: Option<&Path>, within: Within<'_>) -> Result<Corrections> {
+/// Finds the record that a key of a table has.
+pub type OfKey<'a> = &'a mut dyn FnMut(&str) -> Result<u64>;
+
+/// The record that a key of a table has.
+pub fn of_key(place: &Place, table: &str, key: &str) -> Result<u64> {
+    let request = TableRequest::Get { key: key.as_bytes() };
+    let answer = place.ask_table(table, &request, AppendOptions::default())?;
+    let entry = answer.entries.first().ok_or_else(|| {
+        let key = show_key(key.as_bytes());
+        let detail = format!(
+            "key '{key}' of table '{table}' has no value; `millrace table versions` shows the records that it had"
+        );
+        invalid(format!("{detail}: name one of them by its seqno"))
+    })?;
+    Ok(entry.version)
+}
+
+/// The corrections from `--at` and `--values`. `within` finds the records of a range of time, and `of_key` those of keys.
+pub fn read(at: Option<&str>, values: Option<&Path>, within: Within<'_>, of_key: OfKey<'_>) -> Result<Corrections> {
     let named: Option<Vec<u64>> = match (at, at.map(range).transpose()?) {
         (Some(at), Some(Range::Times(from, to))) => match within(from, to)? {
             Records::From(first, last) => {
@@ -63,7 +82,17 @@ pub fn read(at: Option<&str>, values: Option<&Path>, within: Within<'_>) -> Resu
         let named = named.ok_or_else(|| invalid("give --at or --values"))?;
         return Ok(named.into_iter().map(|seqno| (seqno, None)).collect());
     };
-    let rows = rows(&text(path)?, path)?;
+    let mut rows = rows(&text(path)?, path)?;
+    for (number, _) in &mut rows {
+        if let Some(Number::Key(key)) = number {
+            *number = Some(Number::Seqno(of_key(key)?));
+        }
+    }
+    let seqno = |number: Option<Number>| match number {
+        Some(Number::Seqno(seqno)) => Some(seqno),
+        _ => None,
+    };
+    let rows: Vec<(Option<u64>, Vec<u8>)> = rows.into_iter().map(|(number, value)| (seqno(number), value)).collect();
     let mut corrections = Corrections::new();
     let unnumbered = rows.iter().filter(|(seqno, _)| seqno.is_none()).count();
     if unnumbered > 0 {
@@ -161,7 +190,14 @@ fn text(path: &Path) -> Result<String> {
     Ok(text)
 }
 
-type Row = (Option<u64>, Vec<u8>);
+/// What says which record a value is for.
+enum Number {
+    Seqno(u64),
+    /// The one that this key of a table has.
+    Key(String),
+}
+
+type Row = (Option<Number>, Vec<u8>);
 
 fn rows(text: &str, path: &Path) -> Result<Vec<Row>> {
     let rows = match text.trim_start().chars().next() {
@@ -193,15 +229,19 @@ fn json_row(row: &str) -> Result<Row> {
     let fields: Fields<'_> = serde_json::from_str(row).map_err(|_| invalid(format!("{row} is not an object")))?;
     let get = |name: &str| fields.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.get());
     let text = |json: &str| serde_json::from_str::<String>(json).ok();
-    let seqno = match get("seqno") {
-        None | Some("null") => None,
-        Some(seqno) => Some(
-            seqno
-                .parse()
-                .ok()
-                .filter(|seqno| *seqno > 0)
-                .ok_or_else(|| invalid(format!("the seqno in {row} is not a whole number of 1 or more")))?,
-        ),
+    let number = match (get("seqno"), get("key")) {
+        (None | Some("null"), None) => None,
+        (None | Some("null"), Some(key)) => {
+            let key = text(key).ok_or_else(|| invalid(format!("the key in {row} is not a text")))?;
+            Some(Number::Key(key))
+        }
+        (Some(_), Some(_)) => return Err(invalid(format!("{row} has both 'seqno' and 'key'"))),
+        (Some(seqno), None) => {
+            let seqno = seqno.parse().ok().filter(|seqno| *seqno > 0);
+            let seqno =
+                seqno.ok_or_else(|| invalid(format!("the seqno in {row} is not a whole number of 1 or more")))?;
+            Some(Number::Seqno(seqno))
+        }
     };
     let value = match (get("value"), get("base64")) {
         (Some(_), Some(_)) => return Err(invalid(format!("{row} has both 'value' and 'base64'"))),
@@ -217,7 +257,7 @@ fn json_row(row: &str) -> Result<Row> {
         }
         (None, None) => return Err(invalid(format!("{row} has no key 'value'"))),
     };
-    Ok((seqno, value))
+    Ok((number, value))
 }
 
 fn csv_rows(text: &str) -> Result<Vec<Row>> {
@@ -225,7 +265,10 @@ fn csv_rows(text: &str) -> Result<Vec<Row>> {
     let wrong = |error: csv::Error| invalid(error.to_string());
     let header = reader.headers().map_err(wrong)?.clone();
     let column = |name: &str| header.iter().position(|title| title == name);
-    let (seqnos, value, base64) = (column("seqno"), column("value"), column("base64"));
+    let (seqnos, keys, value, base64) = (column("seqno"), column("key"), column("value"), column("base64"));
+    if seqnos.is_some() && keys.is_some() {
+        return Err(invalid("the first line has both a column 'seqno' and a column 'key'"));
+    }
     if value.is_none() && base64.is_none() {
         return Err(invalid("the first line has no column 'value' or 'base64'"));
     }
@@ -246,7 +289,8 @@ fn csv_rows(text: &str) -> Result<Vec<Row>> {
                 .ok_or_else(|| invalid(format!("line {line}: its \"base64\" is not base64")))?,
             _ => return Err(invalid(format!("line {line}: it has both \"value\" and \"base64\""))),
         };
-        rows.push((seqno.transpose()?, bytes));
+        let key = keys.map(|at| Number::Key(field(at).to_owned()));
+        rows.push((seqno.transpose()?.map(Number::Seqno).or(key), bytes));
     }
     Ok(rows)
 }
@@ -258,7 +302,7 @@ mod tests {
     fn values(at: Option<&str>, text: &str) -> Result<Corrections> {
         let file = tempfile::NamedTempFile::new().expect("the directory for temporary files is writable");
         fs::write(file.path(), text).expect("it is writable");
-        read(at, Some(file.path()), &mut no_times)
+        read(at, Some(file.path()), &mut no_times, &mut |key| Ok(100 + key.len() as u64))
     }
 
     fn no_times(_: Hlc, _: Hlc) -> Result<Records> {
@@ -288,9 +332,28 @@ mod tests {
     }
 
     #[test]
+    fn records_of_tables_are_named_by_their_keys() {
+        let expected = of(&[(103, "1"), (105, "2")]);
+        assert_eq!(values(None, "key,value\nbob,1\nalice,2\n").unwrap(), expected);
+        assert_eq!(values(None, "{\"key\":\"bob\",\"value\":1}\n{\"key\":\"alice\",\"value\":2}\n").unwrap(), expected);
+        assert_eq!(
+            values(None, "{\"key\":\"bob\",\"value\":1}\n{\"seqno\":7,\"value\":2}\n").unwrap(),
+            of(&[(7, "2"), (103, "1")])
+        );
+        for wrong in
+            ["{\"key\":7,\"value\":1}", "{\"key\":\"bob\",\"seqno\":7,\"value\":1}", "seqno,key,value\n7,bob,1\n"]
+        {
+            assert_eq!(values(None, wrong).unwrap_err().code(), Code::CorrectionInvalid, "{wrong}");
+        }
+    }
+
+    #[test]
     fn values_without_seqnos_go_with_a_range() {
         assert_eq!(values(Some("3..4"), "value\na\nb\n").unwrap(), of(&[(3, "a"), (4, "b")]));
-        assert_eq!(read(Some("3"), None, &mut no_times).unwrap(), Corrections::from([(3, None)]));
+        assert_eq!(
+            read(Some("3"), None, &mut no_times, &mut |_| panic!("no keys are given")).unwrap(),
+            Corrections::from([(3, None)])
+        );
     }
 
     #[test]
@@ -313,9 +376,16 @@ mod tests {
             assert_eq!(values(at, text).unwrap_err().code(), Code::CorrectionInvalid, "{at:?} {text}");
         }
         for at in ["0", "x", "3..", "..3"] {
-            assert_eq!(read(Some(at), None, &mut no_times).unwrap_err().code(), Code::SeqnoInvalid, "{at}");
+            assert_eq!(
+                read(Some(at), None, &mut no_times, &mut |_| panic!("no keys are given")).unwrap_err().code(),
+                Code::SeqnoInvalid,
+                "{at}"
+            );
         }
-        assert_eq!(read(Some("4..3"), None, &mut no_times).unwrap_err().code(), Code::CorrectionInvalid);
+        assert_eq!(
+            read(Some("4..3"), None, &mut no_times, &mut |_| panic!("no keys are given")).unwrap_err().code(),
+            Code::CorrectionInvalid
+        );
     }
 
     #[test]
@@ -336,7 +406,7 @@ mod tests {
         assert_eq!((seen[1].0, seen[2].0), (at(noon), Hlc::ZERO));
         assert!(seen[1].1 > seen[0].1 && seen[2].1 == seen[0].1);
         for wrong in [format!("{one}..{noon}"), "12:00..13:00".into(), format!("{noon}..3")] {
-            let refused = read(Some(&wrong), None, &mut no_times).unwrap_err();
+            let refused = read(Some(&wrong), None, &mut no_times, &mut |_| panic!("no keys are given")).unwrap_err();
             assert_eq!(refused.code(), Code::CorrectionInvalid, "{wrong}");
         }
     }

@@ -58,7 +58,12 @@ pub fn run(args: &PlanArgs, global: &Global, out: &mut Out) -> Outcome {
             Some(observed) => Ok(Records::Each(observed.clone())),
             None => sources.within(&log, from, to).map(|(first, last)| Records::From(first, last)),
         };
-        let corrections = corrections::read(args.at.as_deref(), args.values.as_deref(), &mut within)?;
+        let mut of_key = |key: &str| {
+            let (place, log) = crate::place::Place::of_log(global, &log)?;
+            corrections::of_key(&place, &log, key)
+        };
+        let (at, values) = (args.at.as_deref(), args.values.as_deref());
+        let corrections = corrections::read(at, values, &mut within, &mut of_key)?;
         plan.correct(&log, &corrections, args.accept_unknown)?;
     }
     for function in &args.function {
@@ -168,6 +173,10 @@ impl<'a> Plan<'a> {
             Corrected { log: log.into(), records: 0, range: (0, 0), times: (Hlc::ZERO, Hlc::ZERO), equal: 0, bytes: 0 };
         for (seqno, value) in corrections {
             let Some(row) = table.record(id, *seqno) else { return Err(missing(log, *seqno, bounds)) };
+            // Of a record that a repair wrote to say what its key has, that one is corrected.
+            let restates = table.key(row).map_or(0, |key| key.restates);
+            let source = if restates == 0 { Some(row) } else { table.record(id, restates) };
+            let Some(row) = source else { return Err(missing(log, restates, bounds)) };
             if let Some(value) = value {
                 if value.len() as u64 > RECORD_MAX_BYTES {
                     return Err(Code::RecordTooLong.error(format!(

@@ -82,7 +82,12 @@ fn of_run(args: &RepairRunArgs, global: &Global) -> Result<Ask> {
         let sources = Sources::load(global, &WithArgs { with: Vec::new() }, Version::Original)?;
         sources.within(log, from, to).map(|(first, last)| Records::From(first, last))
     };
-    let read = corrections::read(args.at.as_deref(), args.values.as_deref(), &mut within)?;
+    let mut of_key = |key: &str| {
+        let (place, log) = Place::of_log(global, log)?;
+        corrections::of_key(&place, &log, key)
+    };
+    let (at, values) = (args.at.as_deref(), args.values.as_deref());
+    let read = corrections::read(at, values, &mut within, &mut of_key)?;
     let corrections = read.into_iter().map(|(seqno, value)| Correction { seqno, value }).collect();
     let (log, reason) = (log.parse()?, args.reason.clone());
     let (accept_unknown, append_new) = (args.accept_unknown, args.append_new);

@@ -85,7 +85,9 @@ impl HostPlan {
             Some(observed) => Ok(Records::Each(observed)),
             None => within(remote, log, from, to).map(|(first, last)| Records::From(first, last)),
         };
-        let corrections = corrections::read(args.at.as_deref(), args.values.as_deref(), &mut within)?;
+        let mut of_key = |key: &str| corrections::of_key(place, log, key);
+        let (at, values) = (args.at.as_deref(), args.values.as_deref());
+        let corrections = corrections::read(at, values, &mut within, &mut of_key)?;
         let Some(request) = request(log, &corrections, args)? else { return Ok(None) };
         let mut plan: PlanDoc = remote.ask_repair(&Ask::Plan(request))?;
         while plan.state == PlanState::Running {
