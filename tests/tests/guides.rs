@@ -125,9 +125,20 @@ fn sql() {
 fn tables() {
     let printed = type_in("tables.md");
     let honours = r#"{"name":"bob","score":11}"#;
+    let carol = r#"{"name":"carol","score":10}"#;
     says(
         &printed,
-        &["alice  {\"score\": 7}", "refused", "etag: \"3\"", "bob {'score': 11}", "carol {'score': 9}", honours],
+        &[
+            "alice  {\"score\": 7}",
+            "refused",
+            "etag: \"3\"",
+            "bob {'score': 11}",
+            "carol {'score': 9}",
+            honours,
+            "a typing error",
+            carol,
+            "corrects 1 record of 'grades'",
+        ],
     );
 }
 

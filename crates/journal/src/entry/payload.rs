@@ -510,10 +510,12 @@ pub(crate) fn carried_extension(id: EventId, position: u64, of_original: &[u8], 
     push(&mut extension, key::EXTENSION_ID, &id.get().to_le_bytes());
     extension.extend_from_slice(position.bytes());
     let more = Map::parse(of_original).unwrap_or_default().fields();
-    more.filter(|(key, _)| !COPY_KEYS.contains(key)).for_each(|(key, value)| push(&mut extension, key, value));
-    if superseded && Map::parse(of_original).unwrap_or_default().get(key::EXTENSION_SUPERSEDED).is_none() {
-        push(&mut extension, key::EXTENSION_SUPERSEDED, &[]);
+    let mut more: Vec<(u8, &[u8])> = more.filter(|(key, _)| !COPY_KEYS.contains(key)).collect();
+    if superseded && more.iter().all(|(key, _)| *key != key::EXTENSION_SUPERSEDED) {
+        more.push((key::EXTENSION_SUPERSEDED, &[]));
+        more.sort_by_key(|(key, _)| *key);
     }
+    more.into_iter().for_each(|(key, value)| push(&mut extension, key, value));
     bytes.copy_from_slice(&(extension.len() as u16).to_le_bytes()); // It was one of at most that length, and grew by few bytes.
     bytes.extend_from_slice(&extension);
     bytes

@@ -90,15 +90,16 @@ pub fn definition(n: usize, on: &str, steps: &[Step]) -> Definition {
 }
 
 impl World {
-    pub fn new(dir: &Path, random: &mut Random) -> Self {
-        let options =
-            CreateOptions { durability: Durability::Memory, segment_bytes: 1 << 20, ..CreateOptions::default() };
+    /// One whose tables keep so many of their newest records as logs.
+    pub fn new(dir: &Path, random: &mut Random, history: u64) -> Self {
+        let (durability, segment_bytes, retain_bytes) = (Durability::Memory, 1 << 20, 2 << 20);
+        let options = CreateOptions { durability, segment_bytes, retain_bytes, ..CreateOptions::default() };
         let namespace = Namespace::create(dir, &options).unwrap();
         let log = |name: &str| namespace.create_log(&name.parse::<LogName>().unwrap(), 1 << 20).unwrap().id();
         let logs = LOGS.iter().map(|name| log(name)).collect();
         let table = |name: &str| {
             let name = name.parse::<LogName>().unwrap();
-            namespace.create_table(&name, 1 << 20, TableOptions::default()).unwrap().id()
+            namespace.create_table(&name, history, TableOptions::default()).unwrap().id()
         };
         let tables = TABLES.iter().map(|name| table(name)).collect();
         let mut programs = HashMap::new();
