@@ -1,14 +1,12 @@
 //! PostgreSQL.
 
-use crate::{
-    cases::{self, Lab, next, page, put, send, table, wait, write},
-    servers::{PASSWORD, PostgresServer},
-};
+use crate::cases::{self, Lab, next, page, put, send, table, wait, write};
 use base64::Engine as _;
 use millrace_databases::{
     Engine, Keys, Options, Secret, Target, Values, engine,
     writebehind::{Outcome, RefusalKind, Row},
 };
+use millrace_tests::servers::{PASSWORD, PostgresServer};
 use millrace_wire::Code;
 use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
 
