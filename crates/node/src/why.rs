@@ -3,6 +3,7 @@
 use crate::{
     DeadLetters, FunctionState, Holder, HostStatus, Level, LiveFunction, Namespace, RunFilter, RunState, RunView,
     Runtime,
+    databases::Trouble,
     links::{self, LinkView, Links, OUTBOX_DEAD_LETTERS, Refusal, rfc3339},
     repairs::{AMENDMENT_DEAD_LETTERS, Phase, amendments, repairs},
 };
@@ -120,7 +121,8 @@ fn databases_behind(namespace: &Namespace, of: Option<&DatabaseName>) -> Result<
             notice += &format!(", the oldest {oldest_ms} ms old");
         }
         if let Some(trouble) = doc.trouble {
-            notice += &format!("; {}: {}", trouble.code, trouble.error);
+            let (trouble, is_stopped) = (Trouble { code: trouble.code, detail: trouble.error }, trouble.stopped);
+            notice += &format!("; {}", trouble.words(is_stopped));
         }
         reasons.push(Reason::Notice { notice });
     }
