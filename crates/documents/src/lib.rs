@@ -8,8 +8,10 @@ mod error;
 mod flows;
 mod functions;
 mod history;
+mod links;
 mod logs;
 mod mqtt;
+mod records;
 mod runs;
 mod tables;
 mod tasks;
@@ -24,10 +26,12 @@ pub use history::{
     CopyDoc, CorrectsDoc, EstimateDoc, OverwritesDoc, PlanDoc, PlanFoundDoc, PlanState, ReplayDoc, RewritesDoc,
     TraceBranchDoc, TraceDoc, TracedRecordDoc, TracedRunDoc, ValueDoc,
 };
+pub use links::{LinkDoc, LinksDoc};
 pub use logs::{FolderDoc, LogDoc, LogsDoc, PointDoc, RateDoc, SeriesDoc};
 pub use mqtt::{MqttClientDoc, MqttDoc, MqttQueueDoc, MqttRefusedDoc};
+pub use records::{EntriesDoc, EntryDoc, PayloadDoc, RecordDoc, TopicRecordDoc, WholeEntryDoc};
 pub use runs::{AttemptDoc, FailureDoc, FailuresDoc, OutputDoc, RecordName, ResultDoc, RunDoc, RunsDoc};
-pub use tables::{DatabaseDoc, TableDoc, TroubleDoc};
+pub use tables::{DatabaseDoc, TableDoc, TableEntryDoc, TableKeyDoc, TroubleDoc, moment_of};
 pub use tasks::{ObjectDoc, ObjectsDoc, PoolDoc, TasksDoc, WaiterDoc};
 pub use text::{counted, hlc_of, id_text, observed_in, observed_us, rfc3339, rfc3339_us};
 pub use why::{LinkReason, Reason, ReasonDoc, WhyDoc, low_space};

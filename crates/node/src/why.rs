@@ -4,12 +4,12 @@ use crate::{
     DeadLetters, FunctionState, Holder, HostStatus, Level, LiveFunction, Namespace, RunFilter, RunState, RunView,
     Runtime,
     databases::Trouble,
-    links::{self, LinkView, Links, OUTBOX_DEAD_LETTERS, Refusal, rfc3339},
+    links::{self, LinkView, Links, OUTBOX_DEAD_LETTERS, Refusal},
     repairs::{AMENDMENT_DEAD_LETTERS, Phase, amendments, repairs},
 };
 use millrace_dispatch::status::wall_ms;
 pub(crate) use millrace_documents::counted;
-use millrace_documents::{LinkReason, Reason};
+use millrace_documents::{LinkReason, Reason, rfc3339};
 use millrace_journal::{Catalog, Function};
 use millrace_namespace::{
     bindings::Bindings,
