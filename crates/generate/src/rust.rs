@@ -6,6 +6,8 @@ use crate::{
 };
 
 const WIDTH: usize = 140;
+/// The longest line of code, as `rustfmt.toml` has it.
+const CODE_WIDTH: usize = 120;
 const ABOUT: &str = "// Generated from spec/messages.toml by `cargo run -p millrace-generate`.\n";
 
 /// The files of `crates/wire/src/protocol/messages`: name and text.
@@ -39,6 +41,7 @@ pub fn files(schema: &Schema) -> Vec<(String, String)> {
         "mod.rs".into(),
         format!(
             "{ABOUT}//! The messages of the protocol, by section of `spec/protocol/wire.md`.\n\n{modules}\n{uses}\n\
+             use super::codec::{{Decode, Encode, Fields, Malformed, Reader}};\n\n\
              /// Calls the macro `$then` with the message that has the number `$kind`; without one, the value is `$otherwise`. For tests.\n\
              #[macro_export]\nmacro_rules! message_of_type {{\n    ($kind:expr, $then:ident, $otherwise:expr) => {{\n        \
              match $kind {{\n{arms}            _ => $otherwise,\n        }}\n    }};\n}}\n"
@@ -80,24 +83,13 @@ fn module(schema: &Schema, title: &str, messages: &[&Message], maps: &[&Map]) ->
         .flat_map(|map| map.fields.iter().filter_map(|field| inner(&field.of)))
         .filter(|name| !own.contains(name))
         .map(camel)
+        .chain(["Decode", "Encode", "Fields", "Malformed", "Reader"].map(str::to_owned))
         .collect();
     others.sort();
     others.dedup();
-    let others = match others.as_slice() {
-        [] => String::new(),
-        [one] => format!("use super::{one};\n"),
-        several => format!("use super::{{{}}};\n", several.join(", ")),
-    };
-    let mut helpers = String::new();
-    for (name, of) in [("u8", "u8"), ("u32", "u32"), ("u64", "u64")] {
-        if items.contains(&format!("\"is_zero_{name}\"")) {
-            helpers += &format!("\nfn is_zero_{name}(number: &{of}) -> bool {{\n    *number == 0\n}}\n");
-        }
-    }
-    if items.contains("\"no_event\"") {
-        helpers += "\nfn no_event(id: &EventId) -> bool {\n    id.is_none()\n}\n";
-    }
-    format!("{ABOUT}//! {title}.\n\n{others}{crate_use}use serde::{{Deserialize, Serialize}};\n{items}{helpers}")
+    let others = format!("use super::{{{}}};\n", others.join(", "));
+    let serde = if items.contains("Serialize, Deserialize") { "use serde::{Deserialize, Serialize};\n" } else { "" };
+    format!("{ABOUT}//! {title}.\n\n{others}{crate_use}{serde}{items}")
 }
 
 /// A link to a message in the documentation of another.
@@ -119,17 +111,18 @@ fn structure(schema: &Schema, map: &Map, doc: &str) -> String {
     let mut out = String::from("\n");
     documented(&mut out, "", doc);
     let copy = if map.derive.iter().any(|name| name == "Copy") { "Copy, " } else { "" };
-    let hash = if map.derive.iter().any(|name| name == "Hash") { "Hash, " } else { "" };
-    out += &format!("#[derive(Clone, {copy}Debug, Default, PartialEq, Eq, {hash}Serialize, Deserialize)]\n");
+    let hash = if map.derive.iter().any(|name| name == "Hash") { ", Hash" } else { "" };
+    let json = if has_json(map) { ", Serialize, Deserialize" } else { "" };
+    out += &format!("#[derive(Clone, {copy}Debug, Default, PartialEq, Eq{hash}{json})]\n");
     let life = if borrows(schema, map) { "<'b>" } else { "" };
     let name = camel(&map.name);
     if map.fields.is_empty() {
-        return out + &format!("pub struct {name}{life} {{}}\n");
+        return out + &format!("pub struct {name}{life} {{}}\n") + &codec(schema, map);
     }
     out += &format!("pub struct {name}{life} {{\n");
     for field in &map.fields {
         documented(&mut out, "    ", &sentence(&field.doc));
-        let attributes = attributes(schema, map, field);
+        let attributes = if has_json(map) { attributes(map, field) } else { Vec::new() };
         if !attributes.is_empty() {
             out += &format!("    #[serde({})]\n", attributes.join(", "));
         }
@@ -137,7 +130,75 @@ fn structure(schema: &Schema, map: &Map, doc: &str) -> String {
         let of = if field.presence == Presence::Optional { format!("Option<{of}>") } else { of };
         out += &format!("    pub {}: {of},\n", field.key);
     }
-    out + "}\n"
+    out + "}\n" + &codec(schema, map)
+}
+
+/// Whether a map is also written as JSON, in files.
+fn has_json(map: &Map) -> bool {
+    map.derive.iter().any(|name| name == "Json")
+}
+
+/// How a map is written and read.
+fn codec(schema: &Schema, map: &Map) -> String {
+    let name = camel(&map.name);
+    let (any, life) = if borrows(schema, map) { ("<'_>", "<'b>") } else { ("", "") };
+    let mut out = format!("\nimpl Encode for {name}{any} {{\n    fn encode(&self, out: &mut Vec<u8>) {{\n");
+    out += match map.fields.is_empty() {
+        true => "        Fields::begin(out).end();\n",
+        false => "        let mut fields = Fields::begin(out);\n",
+    };
+    for Field { key, of, presence, .. } in &map.fields {
+        let is_there = match (presence, of) {
+            (Presence::Required | Presence::Defaulted, _) => {
+                out += &format!("        fields.put(\"{key}\", &self.{key});\n");
+                continue;
+            }
+            (Presence::Optional, _) => {
+                out += &format!("        fields.put_some(\"{key}\", &self.{key});\n");
+                continue;
+            }
+            (Presence::Spared, Type::Flag) => format!("self.{key}"),
+            (Presence::Spared, Type::Text | Type::Bytes | Type::Array(_)) => format!("!self.{key}.is_empty()"),
+            (Presence::Spared, Type::Id) => format!("!self.{key}.is_none()"),
+            (Presence::Spared, Type::Number(_)) => format!("self.{key} != 0"),
+            (Presence::Spared, _) => panic!("'{key}' of '{}' cannot have the mark ~", map.name),
+        };
+        out += &format!("        fields.put_if({is_there}, \"{key}\", &self.{key});\n");
+    }
+    if !map.fields.is_empty() {
+        out += "        fields.end();\n";
+    }
+    let (of, reader) = if life.is_empty() { ("<'_>", "<'_>") } else { (life, life) };
+    let begin = if life.is_empty() { "impl".into() } else { format!("impl{life}") };
+    out += &format!(
+        "    }}\n}}\n\n{begin} Decode{of} for {name}{life} {{\n    fn decode(reader: &mut Reader{reader}) -> Result<Self, Malformed> {{\n"
+    );
+    if map.fields.is_empty() {
+        return out + "        reader.map(|reader, _| reader.skip())?;\n        Ok(Self {})\n    }\n}\n";
+    }
+    for Field { key, .. } in &map.fields {
+        out += &format!("        let mut {key} = None;\n");
+    }
+    out += "        reader.map(|reader, member| match member {\n";
+    for Field { key, .. } in &map.fields {
+        out += &format!("            \"{key}\" => reader.set(&mut {key}),\n");
+    }
+    out += "            _ => reader.skip(),\n        })?;\n";
+    let value = |Field { key, presence, .. }: &Field| match presence {
+        Presence::Required => format!("{key}: {key}.ok_or_else(|| Malformed::missing(\"{key}\"))?"),
+        _ => format!("{key}: {key}.unwrap_or_default()"),
+    };
+    let values: Vec<String> = map.fields.iter().map(value).collect();
+    let short = format!("        Ok(Self {{ {} }})\n", values.join(", "));
+    match short.len() <= CODE_WIDTH + 1 {
+        true => out += &short,
+        false => {
+            out += "        Ok(Self {\n";
+            values.iter().for_each(|value| out += &format!("            {value},\n"));
+            out += "        })\n";
+        }
+    }
+    out + "    }\n}\n"
 }
 
 /// Whether a map borrows from the frame.
@@ -173,32 +234,16 @@ fn rust_type(schema: &Schema, map: &Map, of: &Type) -> String {
     }
 }
 
-fn attributes(schema: &Schema, map: &Map, field: &Field) -> Vec<&'static str> {
-    let mut found = Vec::new();
-    // Text is borrowed unasked.
-    if field.of != Type::Text && borrows_in(schema, map, &field.of) {
-        found.push("borrow");
-    }
-    if field.presence != Presence::Required {
-        found.push("default");
-    }
-    if field.of == Type::Bytes {
-        found.push("with = \"serde_bytes\"");
-    }
+/// How serde writes a key as JSON.
+fn attributes(map: &Map, field: &Field) -> Vec<&'static str> {
     match (field.presence, &field.of) {
-        (Presence::Optional, _) => found.push("skip_serializing_if = \"Option::is_none\""),
-        (Presence::Spared, Type::Flag) => found.push("skip_serializing_if = \"std::ops::Not::not\""),
-        (Presence::Spared, Type::Text) => found.push("skip_serializing_if = \"str::is_empty\""),
-        (Presence::Spared, Type::Bytes) => found.push("skip_serializing_if = \"<[u8]>::is_empty\""),
-        (Presence::Spared, Type::Id) => found.push("skip_serializing_if = \"no_event\""),
-        (Presence::Spared, Type::Array(_)) => found.push("skip_serializing_if = \"Vec::is_empty\""),
-        (Presence::Spared, Type::Number(8)) => found.push("skip_serializing_if = \"is_zero_u8\""),
-        (Presence::Spared, Type::Number(32)) => found.push("skip_serializing_if = \"is_zero_u32\""),
-        (Presence::Spared, Type::Number(64)) => found.push("skip_serializing_if = \"is_zero_u64\""),
-        (Presence::Spared, _) => panic!("'{}' of '{}' cannot have the mark ~", field.key, map.name),
-        _ => {}
+        (_, Type::Bytes) => panic!("'{}' of '{}' cannot be JSON", field.key, map.name),
+        (Presence::Required, _) => vec![],
+        (Presence::Optional, _) => vec!["default", "skip_serializing_if = \"Option::is_none\""],
+        (Presence::Defaulted, _) => vec!["default"],
+        (Presence::Spared, Type::Flag) => vec!["default", "skip_serializing_if = \"std::ops::Not::not\""],
+        (Presence::Spared, _) => panic!("'{}' of '{}' cannot have the mark ~ in JSON", field.key, map.name),
     }
-    found
 }
 
 /// `crates/node/src/manage/verbs.rs`: what a test compares with the code that reads the JSON of MANAGE.

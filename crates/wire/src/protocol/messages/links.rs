@@ -1,11 +1,12 @@
 // Generated from spec/messages.toml by `cargo run -p millrace-generate`.
 //! Links between hosts.
 
+use super::{Decode, Encode, Fields, Malformed, Reader};
 use crate::{EventId, Hlc, protocol::Message};
 use serde::{Deserialize, Serialize};
 
 /// Opens a stream into the connection's namespace. Its request number names the stream in DELIVER. Answered with [`super::Linked`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link<'b> {
     /// The stream's name, unique within the sending namespace.
     pub stream: &'b str,
@@ -14,17 +15,58 @@ pub struct Link<'b> {
     /// Its epoch.
     pub epoch: u32,
     /// The log that all items go to; none if each names its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<&'b str>,
     /// The logs that the stream's items passed through, the farthest first.
-    #[serde(default)]
     pub path: Vec<PathStep>,
     /// The life of the sending namespace; none from a version that counts none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub life: Option<Life>,
     /// The life in the answer to an earlier request is none of the sender's: the receiver has records of another copy of the namespace.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forked: bool,
+}
+
+impl Encode for Link<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("stream", &self.stream);
+        fields.put("namespace", &self.namespace);
+        fields.put("epoch", &self.epoch);
+        fields.put_some("target", &self.target);
+        fields.put("path", &self.path);
+        fields.put_some("life", &self.life);
+        fields.put_if(self.forked, "forked", &self.forked);
+        fields.end();
+    }
+}
+
+impl<'b> Decode<'b> for Link<'b> {
+    fn decode(reader: &mut Reader<'b>) -> Result<Self, Malformed> {
+        let mut stream = None;
+        let mut namespace = None;
+        let mut epoch = None;
+        let mut target = None;
+        let mut path = None;
+        let mut life = None;
+        let mut forked = None;
+        reader.map(|reader, member| match member {
+            "stream" => reader.set(&mut stream),
+            "namespace" => reader.set(&mut namespace),
+            "epoch" => reader.set(&mut epoch),
+            "target" => reader.set(&mut target),
+            "path" => reader.set(&mut path),
+            "life" => reader.set(&mut life),
+            "forked" => reader.set(&mut forked),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            stream: stream.ok_or_else(|| Malformed::missing("stream"))?,
+            namespace: namespace.ok_or_else(|| Malformed::missing("namespace"))?,
+            epoch: epoch.ok_or_else(|| Malformed::missing("epoch"))?,
+            target: target.unwrap_or_default(),
+            path: path.unwrap_or_default(),
+            life: life.unwrap_or_default(),
+            forked: forked.unwrap_or_default(),
+        })
+    }
 }
 
 impl Message for Link<'_> {
@@ -32,7 +74,7 @@ impl Message for Link<'_> {
 }
 
 /// The answer to [`super::Link`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Linked {
     /// The number of the last committed item; 0 if none.
     pub number: u64,
@@ -41,8 +83,40 @@ pub struct Linked {
     /// Its epoch.
     pub epoch: u32,
     /// The life of the sending namespace in which that item was sent, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub life: Option<Life>,
+}
+
+impl Encode for Linked {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("number", &self.number);
+        fields.put("namespace", &self.namespace);
+        fields.put("epoch", &self.epoch);
+        fields.put_some("life", &self.life);
+        fields.end();
+    }
+}
+
+impl Decode<'_> for Linked {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut number = None;
+        let mut namespace = None;
+        let mut epoch = None;
+        let mut life = None;
+        reader.map(|reader, member| match member {
+            "number" => reader.set(&mut number),
+            "namespace" => reader.set(&mut namespace),
+            "epoch" => reader.set(&mut epoch),
+            "life" => reader.set(&mut life),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            number: number.ok_or_else(|| Malformed::missing("number"))?,
+            namespace: namespace.ok_or_else(|| Malformed::missing("namespace"))?,
+            epoch: epoch.ok_or_else(|| Malformed::missing("epoch"))?,
+            life: life.unwrap_or_default(),
+        })
+    }
 }
 
 impl Message for Linked {
@@ -50,18 +124,49 @@ impl Message for Linked {
 }
 
 /// The next items of a stream. Answered with [`super::Delivered`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deliver<'b> {
     /// The request number of its LINK.
     pub link: u64,
     /// The number of the first item; the others follow without gap.
     pub first: u64,
     /// Items before the first one were lost at the source.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gap: bool,
     /// The items.
-    #[serde(borrow)]
     pub items: Vec<Item<'b>>,
+}
+
+impl Encode for Deliver<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("link", &self.link);
+        fields.put("first", &self.first);
+        fields.put_if(self.gap, "gap", &self.gap);
+        fields.put("items", &self.items);
+        fields.end();
+    }
+}
+
+impl<'b> Decode<'b> for Deliver<'b> {
+    fn decode(reader: &mut Reader<'b>) -> Result<Self, Malformed> {
+        let mut link = None;
+        let mut first = None;
+        let mut gap = None;
+        let mut items = None;
+        reader.map(|reader, member| match member {
+            "link" => reader.set(&mut link),
+            "first" => reader.set(&mut first),
+            "gap" => reader.set(&mut gap),
+            "items" => reader.set(&mut items),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            link: link.ok_or_else(|| Malformed::missing("link"))?,
+            first: first.ok_or_else(|| Malformed::missing("first"))?,
+            gap: gap.unwrap_or_default(),
+            items: items.ok_or_else(|| Malformed::missing("items"))?,
+        })
+    }
 }
 
 impl Message for Deliver<'_> {
@@ -69,13 +174,34 @@ impl Message for Deliver<'_> {
 }
 
 /// Everything up to this number is committed and durable.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delivered {
     /// The number of the last item that is committed.
     pub number: u64,
     /// Why the next one was refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refused>,
+}
+
+impl Encode for Delivered {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("number", &self.number);
+        fields.put_some("refused", &self.refused);
+        fields.end();
+    }
+}
+
+impl Decode<'_> for Delivered {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut number = None;
+        let mut refused = None;
+        reader.map(|reader, member| match member {
+            "number" => reader.set(&mut number),
+            "refused" => reader.set(&mut refused),
+            _ => reader.skip(),
+        })?;
+        Ok(Self { number: number.ok_or_else(|| Malformed::missing("number"))?, refused: refused.unwrap_or_default() })
+    }
 }
 
 impl Message for Delivered {
@@ -83,12 +209,37 @@ impl Message for Delivered {
 }
 
 /// One log that a stream's records came through.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PathStep {
     /// The namespace's identity.
     pub namespace: u64,
     /// The log in it.
     pub log: String,
+}
+
+impl Encode for PathStep {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("namespace", &self.namespace);
+        fields.put("log", &self.log);
+        fields.end();
+    }
+}
+
+impl Decode<'_> for PathStep {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut namespace = None;
+        let mut log = None;
+        reader.map(|reader, member| match member {
+            "namespace" => reader.set(&mut namespace),
+            "log" => reader.set(&mut log),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            namespace: namespace.ok_or_else(|| Malformed::missing("namespace"))?,
+            log: log.ok_or_else(|| Malformed::missing("log"))?,
+        })
+    }
 }
 
 /// One of the lives of a namespace: every start of its host begins one. Copies of a namespace have different lives from the moment when
@@ -101,34 +252,125 @@ pub struct Life {
     pub id: u64,
 }
 
+impl Encode for Life {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("number", &self.number);
+        fields.put("id", &self.id);
+        fields.end();
+    }
+}
+
+impl Decode<'_> for Life {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut number = None;
+        let mut id = None;
+        reader.map(|reader, member| match member {
+            "number" => reader.set(&mut number),
+            "id" => reader.set(&mut id),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            number: number.ok_or_else(|| Malformed::missing("number"))?,
+            id: id.ok_or_else(|| Malformed::missing("id"))?,
+        })
+    }
+}
+
 /// A record on its way.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Item<'b> {
     /// The log that it goes to.
     pub log: &'b str,
     /// Its bytes.
-    #[serde(borrow, with = "serde_bytes")]
     pub data: &'b [u8],
     /// Its id at the source, which is its cause at the target.
     pub id: EventId,
     /// When it was appended at the source.
     pub hlc: Hlc,
     /// A function that runs for it, in addition to those bound to its log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<&'b str>,
     /// It has a number and no content: its record is a dead letter at the source.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub void: bool,
 }
 
+impl Encode for Item<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("log", &self.log);
+        fields.put("data", &self.data);
+        fields.put("id", &self.id);
+        fields.put("hlc", &self.hlc);
+        fields.put_some("function", &self.function);
+        fields.put_if(self.void, "void", &self.void);
+        fields.end();
+    }
+}
+
+impl<'b> Decode<'b> for Item<'b> {
+    fn decode(reader: &mut Reader<'b>) -> Result<Self, Malformed> {
+        let mut log = None;
+        let mut data = None;
+        let mut id = None;
+        let mut hlc = None;
+        let mut function = None;
+        let mut void = None;
+        reader.map(|reader, member| match member {
+            "log" => reader.set(&mut log),
+            "data" => reader.set(&mut data),
+            "id" => reader.set(&mut id),
+            "hlc" => reader.set(&mut hlc),
+            "function" => reader.set(&mut function),
+            "void" => reader.set(&mut void),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            log: log.ok_or_else(|| Malformed::missing("log"))?,
+            data: data.ok_or_else(|| Malformed::missing("data"))?,
+            id: id.ok_or_else(|| Malformed::missing("id"))?,
+            hlc: hlc.ok_or_else(|| Malformed::missing("hlc"))?,
+            function: function.unwrap_or_default(),
+            void: void.unwrap_or_default(),
+        })
+    }
+}
+
 /// Why an item was refused.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
     /// The stable code, such as MR2101.
     pub code: String,
     /// The description of the error.
     pub detail: String,
     /// When it makes sense to try again; never, if it is missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u32>,
+}
+
+impl Encode for Refused {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("code", &self.code);
+        fields.put("detail", &self.detail);
+        fields.put_some("retry_after_ms", &self.retry_after_ms);
+        fields.end();
+    }
+}
+
+impl Decode<'_> for Refused {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut code = None;
+        let mut detail = None;
+        let mut retry_after_ms = None;
+        reader.map(|reader, member| match member {
+            "code" => reader.set(&mut code),
+            "detail" => reader.set(&mut detail),
+            "retry_after_ms" => reader.set(&mut retry_after_ms),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            code: code.ok_or_else(|| Malformed::missing("code"))?,
+            detail: detail.ok_or_else(|| Malformed::missing("detail"))?,
+            retry_after_ms: retry_after_ms.unwrap_or_default(),
+        })
+    }
 }

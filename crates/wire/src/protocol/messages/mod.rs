@@ -21,6 +21,8 @@ pub use records::*;
 pub use tails::*;
 pub use tasks::*;
 
+use super::codec::{Decode, Encode, Fields, Malformed, Reader};
+
 /// Calls the macro `$then` with the message that has the number `$kind`; without one, the value is `$otherwise`. For tests.
 #[macro_export]
 macro_rules! message_of_type {

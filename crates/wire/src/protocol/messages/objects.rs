@@ -1,24 +1,53 @@
 // Generated from spec/messages.toml by `cargo run -p millrace-generate`.
 //! Shared objects.
 
-use super::Fence;
+use super::{Decode, Encode, Fence, Fields, Malformed, Reader};
 use crate::protocol::Message;
-use serde::{Deserialize, Serialize};
 
 /// Opens a session, or renews its lease. Answered with [`super::Opened`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Session<'b> {
     /// Its id, 16 bytes that the client has chosen at random.
-    #[serde(borrow, with = "serde_bytes")]
     pub session: &'b [u8],
     /// The application: its objects end with the last of its sessions; empty for objects that stay.
-    #[serde(default, skip_serializing_if = "str::is_empty")]
     pub application: &'b str,
     /// The requested lease: how long the session stays open when the host receives nothing of it; 0 ends it now.
     pub lease_ms: u32,
     /// The session must already be open; otherwise what it held is lost.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resume: bool,
+}
+
+impl Encode for Session<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("session", &self.session);
+        fields.put_if(!self.application.is_empty(), "application", &self.application);
+        fields.put("lease_ms", &self.lease_ms);
+        fields.put_if(self.resume, "resume", &self.resume);
+        fields.end();
+    }
+}
+
+impl<'b> Decode<'b> for Session<'b> {
+    fn decode(reader: &mut Reader<'b>) -> Result<Self, Malformed> {
+        let mut session = None;
+        let mut application = None;
+        let mut lease_ms = None;
+        let mut resume = None;
+        reader.map(|reader, member| match member {
+            "session" => reader.set(&mut session),
+            "application" => reader.set(&mut application),
+            "lease_ms" => reader.set(&mut lease_ms),
+            "resume" => reader.set(&mut resume),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            session: session.ok_or_else(|| Malformed::missing("session"))?,
+            application: application.unwrap_or_default(),
+            lease_ms: lease_ms.ok_or_else(|| Malformed::missing("lease_ms"))?,
+            resume: resume.unwrap_or_default(),
+        })
+    }
 }
 
 impl Message for Session<'_> {
@@ -26,7 +55,7 @@ impl Message for Session<'_> {
 }
 
 /// The answer to [`super::Session`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     /// Whether it was open before.
     pub resumed: bool,
@@ -34,15 +63,39 @@ pub struct Opened {
     pub lease_ms: u32,
 }
 
+impl Encode for Opened {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("resumed", &self.resumed);
+        fields.put("lease_ms", &self.lease_ms);
+        fields.end();
+    }
+}
+
+impl Decode<'_> for Opened {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut resumed = None;
+        let mut lease_ms = None;
+        reader.map(|reader, member| match member {
+            "resumed" => reader.set(&mut resumed),
+            "lease_ms" => reader.set(&mut lease_ms),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            resumed: resumed.ok_or_else(|| Malformed::missing("resumed"))?,
+            lease_ms: lease_ms.ok_or_else(|| Malformed::missing("lease_ms"))?,
+        })
+    }
+}
+
 impl Message for Opened {
     const TYPE: u8 = 65;
 }
 
 /// Calls a method of a shared object. Answered with [`super::Returned`] or [`super::Raised`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call<'b> {
     /// The session.
-    #[serde(borrow, with = "serde_bytes")]
     pub session: &'b [u8],
     /// The call's number in it, from 1; a number that was used before repeats that call.
     pub call: u64,
@@ -55,35 +108,106 @@ pub struct Call<'b> {
     /// The method.
     pub method: &'b str,
     /// Its arguments: an array in MessagePack.
-    #[serde(borrow, with = "serde_bytes")]
     pub arguments: &'b [u8],
     /// The arguments of its constructor, which runs if the object does not exist: an array in MessagePack.
-    #[serde(borrow, default, with = "serde_bytes", skip_serializing_if = "<[u8]>::is_empty")]
     pub new: &'b [u8],
     /// Which object of that key it has to be; 0 for any.
-    #[serde(default, skip_serializing_if = "is_zero_u64")]
     pub incarnation: u64,
     /// The object is not created if it does not exist.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub must_exist: bool,
     /// The call is refused if the object exists.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub must_create: bool,
     /// The object is stored in the namespace's journal.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub persistent: bool,
     /// How many hosts of the cluster have a copy of it at least; 0 or 1 for this host alone.
-    #[serde(default, skip_serializing_if = "is_zero_u8")]
     pub rf: u8,
     /// The caller no longer waits: the answer is that of a call after its timeout.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub give_up: bool,
     /// How long the answer may take; then the host answers that the call waits, and the call continues to wait.
-    #[serde(default, skip_serializing_if = "is_zero_u32")]
     pub wait_ms: u32,
     /// A token of a lock: the call is refused if the object has seen a higher one.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<Fence<'b>>,
+}
+
+impl Encode for Call<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("session", &self.session);
+        fields.put("call", &self.call);
+        fields.put("acked", &self.acked);
+        fields.put("kind", &self.kind);
+        fields.put("key", &self.key);
+        fields.put("method", &self.method);
+        fields.put("arguments", &self.arguments);
+        fields.put_if(!self.new.is_empty(), "new", &self.new);
+        fields.put_if(self.incarnation != 0, "incarnation", &self.incarnation);
+        fields.put_if(self.must_exist, "must_exist", &self.must_exist);
+        fields.put_if(self.must_create, "must_create", &self.must_create);
+        fields.put_if(self.persistent, "persistent", &self.persistent);
+        fields.put_if(self.rf != 0, "rf", &self.rf);
+        fields.put_if(self.give_up, "give_up", &self.give_up);
+        fields.put_if(self.wait_ms != 0, "wait_ms", &self.wait_ms);
+        fields.put_some("fence", &self.fence);
+        fields.end();
+    }
+}
+
+impl<'b> Decode<'b> for Call<'b> {
+    fn decode(reader: &mut Reader<'b>) -> Result<Self, Malformed> {
+        let mut session = None;
+        let mut call = None;
+        let mut acked = None;
+        let mut kind = None;
+        let mut key = None;
+        let mut method = None;
+        let mut arguments = None;
+        let mut new = None;
+        let mut incarnation = None;
+        let mut must_exist = None;
+        let mut must_create = None;
+        let mut persistent = None;
+        let mut rf = None;
+        let mut give_up = None;
+        let mut wait_ms = None;
+        let mut fence = None;
+        reader.map(|reader, member| match member {
+            "session" => reader.set(&mut session),
+            "call" => reader.set(&mut call),
+            "acked" => reader.set(&mut acked),
+            "kind" => reader.set(&mut kind),
+            "key" => reader.set(&mut key),
+            "method" => reader.set(&mut method),
+            "arguments" => reader.set(&mut arguments),
+            "new" => reader.set(&mut new),
+            "incarnation" => reader.set(&mut incarnation),
+            "must_exist" => reader.set(&mut must_exist),
+            "must_create" => reader.set(&mut must_create),
+            "persistent" => reader.set(&mut persistent),
+            "rf" => reader.set(&mut rf),
+            "give_up" => reader.set(&mut give_up),
+            "wait_ms" => reader.set(&mut wait_ms),
+            "fence" => reader.set(&mut fence),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            session: session.ok_or_else(|| Malformed::missing("session"))?,
+            call: call.ok_or_else(|| Malformed::missing("call"))?,
+            acked: acked.ok_or_else(|| Malformed::missing("acked"))?,
+            kind: kind.ok_or_else(|| Malformed::missing("kind"))?,
+            key: key.ok_or_else(|| Malformed::missing("key"))?,
+            method: method.ok_or_else(|| Malformed::missing("method"))?,
+            arguments: arguments.ok_or_else(|| Malformed::missing("arguments"))?,
+            new: new.unwrap_or_default(),
+            incarnation: incarnation.unwrap_or_default(),
+            must_exist: must_exist.unwrap_or_default(),
+            must_create: must_create.unwrap_or_default(),
+            persistent: persistent.unwrap_or_default(),
+            rf: rf.unwrap_or_default(),
+            give_up: give_up.unwrap_or_default(),
+            wait_ms: wait_ms.unwrap_or_default(),
+            fence: fence.unwrap_or_default(),
+        })
+    }
 }
 
 impl Message for Call<'_> {
@@ -91,16 +215,43 @@ impl Message for Call<'_> {
 }
 
 /// The return value of a call.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Returned<'b> {
     /// Which object of the key it was.
     pub incarnation: u64,
     /// The call waits: it is repeated under its number.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waiting: bool,
     /// The value in MessagePack.
-    #[serde(borrow, with = "serde_bytes")]
     pub value: &'b [u8],
+}
+
+impl Encode for Returned<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("incarnation", &self.incarnation);
+        fields.put_if(self.waiting, "waiting", &self.waiting);
+        fields.put("value", &self.value);
+        fields.end();
+    }
+}
+
+impl<'b> Decode<'b> for Returned<'b> {
+    fn decode(reader: &mut Reader<'b>) -> Result<Self, Malformed> {
+        let mut incarnation = None;
+        let mut waiting = None;
+        let mut value = None;
+        reader.map(|reader, member| match member {
+            "incarnation" => reader.set(&mut incarnation),
+            "waiting" => reader.set(&mut waiting),
+            "value" => reader.set(&mut value),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            incarnation: incarnation.ok_or_else(|| Malformed::missing("incarnation"))?,
+            waiting: waiting.unwrap_or_default(),
+            value: value.ok_or_else(|| Malformed::missing("value"))?,
+        })
+    }
 }
 
 impl Message for Returned<'_> {
@@ -108,7 +259,7 @@ impl Message for Returned<'_> {
 }
 
 /// The exception of a call.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Raised<'b> {
     /// Which object of the key it was.
     pub incarnation: u64,
@@ -118,18 +269,35 @@ pub struct Raised<'b> {
     pub text: &'b str,
 }
 
+impl Encode for Raised<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("incarnation", &self.incarnation);
+        fields.put("class", &self.class);
+        fields.put("text", &self.text);
+        fields.end();
+    }
+}
+
+impl<'b> Decode<'b> for Raised<'b> {
+    fn decode(reader: &mut Reader<'b>) -> Result<Self, Malformed> {
+        let mut incarnation = None;
+        let mut class = None;
+        let mut text = None;
+        reader.map(|reader, member| match member {
+            "incarnation" => reader.set(&mut incarnation),
+            "class" => reader.set(&mut class),
+            "text" => reader.set(&mut text),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            incarnation: incarnation.ok_or_else(|| Malformed::missing("incarnation"))?,
+            class: class.ok_or_else(|| Malformed::missing("class"))?,
+            text: text.ok_or_else(|| Malformed::missing("text"))?,
+        })
+    }
+}
+
 impl Message for Raised<'_> {
     const TYPE: u8 = 68;
-}
-
-fn is_zero_u8(number: &u8) -> bool {
-    *number == 0
-}
-
-fn is_zero_u32(number: &u32) -> bool {
-    *number == 0
-}
-
-fn is_zero_u64(number: &u64) -> bool {
-    *number == 0
 }
