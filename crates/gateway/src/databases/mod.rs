@@ -65,10 +65,10 @@ impl DatabaseWriters {
     ///
     /// The settings of the databases cannot be read, or the system has no room for a thread.
     pub fn start(namespace: &Namespace) -> Result<Self> {
-        Self::start_with(namespace, Pace::default())
+        Self::start_with(namespace, SupervisorPace::default())
     }
 
-    fn start_with(namespace: &Namespace, pace: Pace) -> Result<Self> {
+    fn start_with(namespace: &Namespace, pace: SupervisorPace) -> Result<Self> {
         let marks = namespace.wait_for_databases(true)?;
         let stops = Arc::new(AtomicBool::new(false));
         let supervisor = WriterSupervisor {
@@ -126,11 +126,11 @@ struct WriterSupervisor {
     compared: Instant,
     /// Those with a database.
     tables: Vec<Log>,
-    pace: Pace,
+    pace: SupervisorPace,
 }
 
 /// How the supervisor waits while commits change no table with a database.
-struct Pace {
+struct SupervisorPace {
     pause: Duration,
     /// How often it has looked at the journal.
     looks: Arc<AtomicU64>,
@@ -138,7 +138,7 @@ struct Pace {
     pauses: Arc<AtomicU64>,
 }
 
-impl Default for Pace {
+impl Default for SupervisorPace {
     fn default() -> Self {
         Self { pause: UNRELATED_PAUSE, looks: Arc::default(), pauses: Arc::default() }
     }

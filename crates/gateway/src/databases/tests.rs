@@ -63,7 +63,7 @@ impl Site {
 #[test]
 fn unrelated_commits_do_not_wake_the_supervisor_and_an_answer_that_waits_does() {
     let site = Site::new();
-    let pace = Pace { pause: NEVER, ..Pace::default() };
+    let pace = SupervisorPace { pause: NEVER, ..SupervisorPace::default() };
     let (looks, pauses) = (pace.looks.clone(), pace.pauses.clone());
     let _writers = DatabaseWriters::start_with(&site.namespace, pace).unwrap();
     site.put("grades");
@@ -84,7 +84,7 @@ fn unrelated_commits_do_not_wake_the_supervisor_and_an_answer_that_waits_does() 
 #[test]
 fn what_nobody_waits_for_is_written_while_other_logs_grow() {
     let site = Site::new();
-    let pace = Pace::default();
+    let pace = SupervisorPace::default();
     let pauses = pace.pauses.clone();
     let _writers = DatabaseWriters::start_with(&site.namespace, pace).unwrap();
     site.put("grades");
