@@ -8,12 +8,13 @@ use crate::{
 const WIDTH: usize = 140;
 /// The longest line of code, as `rustfmt.toml` has it.
 const CODE_WIDTH: usize = 120;
+/// What the files below `coding` need.
+const CODING_USE: &str =
+    "use crate::protocol::{\n    codec::{Decode, Encode, Fields, Malformed, MessageReader},\n    messages::*,\n};\n";
 const ABOUT: &str = "// Generated from spec/messages.toml by `cargo run -p millrace-generate`.\n";
 
 /// The files of `crates/wire/src/protocol/messages`: name and text.
 pub fn files(schema: &Schema) -> Vec<(String, String)> {
-    let mut modules = String::new();
-    let mut uses = String::new();
     let mut files = Vec::new();
     // A map belongs to the first section that has it.
     let mut placed: Vec<&str> = Vec::new();
@@ -27,12 +28,20 @@ pub fn files(schema: &Schema) -> Vec<(String, String)> {
             .collect();
         placed.extend(maps.iter().map(|map| &*map.name));
         files.push((format!("{}.rs", section.name), module(schema, &section.title, &messages, &maps)));
+        let all = messages.iter().map(|message| &message.map).chain(maps.iter().copied());
+        let codecs: String = all.map(|map| codec(schema, map)).collect();
+        let about = format!("//! {}: how they are encoded and decoded.", section.title);
+        files.push((format!("coding/{}.rs", section.name), format!("{ABOUT}{about}\n\n{CODING_USE}{codecs}")));
     }
     sections.sort_by_key(|section| &section.name);
-    for section in sections {
-        modules += &format!("mod {};\n", section.name);
-        uses += &format!("pub use {}::*;\n", section.name);
-    }
+    let mut names: Vec<&str> = sections.iter().map(|section| &*section.name).collect();
+    let listed = |names: &[&str]| names.iter().map(|name| format!("mod {name};\n")).collect::<String>();
+    let about = "//! How messages are encoded and decoded, by section.";
+    files.push(("coding/mod.rs".into(), format!("{ABOUT}{about}\n\n{}", listed(&names))));
+    let uses: String = names.iter().map(|name| format!("pub use {name}::*;\n")).collect();
+    names.push("coding");
+    names.sort_unstable();
+    let modules = listed(&names);
     let mut arms = String::new();
     for message in &schema.messages {
         arms += &format!("            {} => $then!({}),\n", message.kind, camel(&message.map.name));
@@ -41,7 +50,6 @@ pub fn files(schema: &Schema) -> Vec<(String, String)> {
         "mod.rs".into(),
         format!(
             "{ABOUT}//! The messages of the protocol, by section of `spec/protocol/wire.md`.\n\n{modules}\n{uses}\n\
-             use super::codec::{{Decode, Encode, Fields, Malformed, Reader}};\n\n\
              /// Calls the macro `$then` with the message that has the number `$kind`; without one, the value is `$otherwise`. For tests.\n\
              #[macro_export]\nmacro_rules! message_of_type {{\n    ($kind:expr, $then:ident, $otherwise:expr) => {{\n        \
              match $kind {{\n{arms}            _ => $otherwise,\n        }}\n    }};\n}}\n"
@@ -83,11 +91,14 @@ fn module(schema: &Schema, title: &str, messages: &[&Message], maps: &[&Map]) ->
         .flat_map(|map| map.fields.iter().filter_map(|field| inner(&field.of)))
         .filter(|name| !own.contains(name))
         .map(camel)
-        .chain(["Decode", "Encode", "Fields", "Malformed", "Reader"].map(str::to_owned))
         .collect();
     others.sort();
     others.dedup();
-    let others = format!("use super::{{{}}};\n", others.join(", "));
+    let others = match others.as_slice() {
+        [] => String::new(),
+        [one] => format!("use super::{one};\n"),
+        several => format!("use super::{{{}}};\n", several.join(", ")),
+    };
     let serde = if items.contains("Serialize, Deserialize") { "use serde::{Deserialize, Serialize};\n" } else { "" };
     format!("{ABOUT}//! {title}.\n\n{others}{crate_use}{serde}{items}")
 }
@@ -117,7 +128,7 @@ fn structure(schema: &Schema, map: &Map, doc: &str) -> String {
     let life = if borrows(schema, map) { "<'b>" } else { "" };
     let name = camel(&map.name);
     if map.fields.is_empty() {
-        return out + &format!("pub struct {name}{life} {{}}\n") + &codec(schema, map);
+        return out + &format!("pub struct {name}{life} {{}}\n");
     }
     out += &format!("pub struct {name}{life} {{\n");
     for field in &map.fields {
@@ -130,7 +141,7 @@ fn structure(schema: &Schema, map: &Map, doc: &str) -> String {
         let of = if field.presence == Presence::Optional { format!("Option<{of}>") } else { of };
         out += &format!("    pub {}: {of},\n", field.key);
     }
-    out + "}\n" + &codec(schema, map)
+    out + "}\n"
 }
 
 /// Whether a map is also written as JSON, in files.
@@ -171,7 +182,7 @@ fn codec(schema: &Schema, map: &Map) -> String {
     let (of, reader) = if life.is_empty() { ("<'_>", "<'_>") } else { (life, life) };
     let begin = if life.is_empty() { "impl".into() } else { format!("impl{life}") };
     out += &format!(
-        "    }}\n}}\n\n{begin} Decode{of} for {name}{life} {{\n    fn decode(reader: &mut Reader{reader}) -> Result<Self, Malformed> {{\n"
+        "    }}\n}}\n\n{begin} Decode{of} for {name}{life} {{\n    fn decode(reader: &mut MessageReader{reader}) -> Result<Self, Malformed> {{\n"
     );
     if map.fields.is_empty() {
         return out + "        reader.map(|reader, _| reader.skip())?;\n        Ok(Self {})\n    }\n}\n";

@@ -25,7 +25,7 @@ pub trait Decode<'b>: Sized {
     /// # Errors
     ///
     /// What stands there is something else.
-    fn decode(reader: &mut Reader<'b>) -> Result<Self, Malformed>;
+    fn decode(reader: &mut MessageReader<'b>) -> Result<Self, Malformed>;
 }
 
 /// What is wrong with a message, and at which key.
@@ -64,7 +64,7 @@ impl fmt::Display for Malformed {
 }
 
 /// Reads values from bytes.
-pub struct Reader<'b> {
+pub struct MessageReader<'b> {
     rest: &'b [u8],
     depth: u32,
 }
@@ -74,7 +74,7 @@ fn width(marker: u8, first: u8) -> usize {
     1 << (marker - first)
 }
 
-impl<'b> Reader<'b> {
+impl<'b> MessageReader<'b> {
     /// Reads from these bytes.
     pub fn new(bytes: &'b [u8]) -> Self {
         Self { rest: bytes, depth: 0 }
@@ -339,7 +339,7 @@ macro_rules! numbers {
         }
 
         impl Decode<'_> for $of {
-            fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+            fn decode(reader: &mut MessageReader<'_>) -> Result<Self, Malformed> {
                 Self::try_from(reader.number()?).map_err(|_| Malformed::new("the number is too large"))
             }
         }
@@ -355,7 +355,7 @@ impl Encode for bool {
 }
 
 impl Decode<'_> for bool {
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn decode(reader: &mut MessageReader<'_>) -> Result<Self, Malformed> {
         match reader.marker()? {
             0xc2 => Ok(false),
             0xc3 => Ok(true),
@@ -371,7 +371,7 @@ impl Encode for &str {
 }
 
 impl<'b> Decode<'b> for &'b str {
-    fn decode(reader: &mut Reader<'b>) -> Result<Self, Malformed> {
+    fn decode(reader: &mut MessageReader<'b>) -> Result<Self, Malformed> {
         reader.text()
     }
 }
@@ -383,7 +383,7 @@ impl Encode for String {
 }
 
 impl Decode<'_> for String {
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn decode(reader: &mut MessageReader<'_>) -> Result<Self, Malformed> {
         reader.text().map(str::to_owned)
     }
 }
@@ -395,7 +395,7 @@ impl Encode for &[u8] {
 }
 
 impl<'b> Decode<'b> for &'b [u8] {
-    fn decode(reader: &mut Reader<'b>) -> Result<Self, Malformed> {
+    fn decode(reader: &mut MessageReader<'b>) -> Result<Self, Malformed> {
         reader.bytes()
     }
 }
@@ -407,7 +407,7 @@ impl Encode for &Bytes {
 }
 
 impl<'b> Decode<'b> for &'b Bytes {
-    fn decode(reader: &mut Reader<'b>) -> Result<Self, Malformed> {
+    fn decode(reader: &mut MessageReader<'b>) -> Result<Self, Malformed> {
         reader.bytes().map(Bytes::new)
     }
 }
@@ -420,7 +420,7 @@ impl Encode for EventId {
 }
 
 impl Decode<'_> for EventId {
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn decode(reader: &mut MessageReader<'_>) -> Result<Self, Malformed> {
         let bytes = reader.bytes()?.try_into().map_err(|_| Malformed::new("it does not have 16 bytes"))?;
         Ok(EventId::from_bits(u128::from_le_bytes(bytes)))
     }
@@ -433,7 +433,7 @@ impl Encode for Hlc {
 }
 
 impl Decode<'_> for Hlc {
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn decode(reader: &mut MessageReader<'_>) -> Result<Self, Malformed> {
         reader.number().map(Hlc::from_bits)
     }
 }
@@ -451,7 +451,7 @@ impl Encode for Durability {
 }
 
 impl Decode<'_> for Durability {
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn decode(reader: &mut MessageReader<'_>) -> Result<Self, Malformed> {
         match reader.text()? {
             "memory" => Ok(Self::Memory),
             "disk" => Ok(Self::Disk),
@@ -471,14 +471,14 @@ impl<T: Encode> Encode for Vec<T> {
 }
 
 impl<'b, T: Decode<'b>> Decode<'b> for Vec<T> {
-    fn decode(reader: &mut Reader<'b>) -> Result<Self, Malformed> {
+    fn decode(reader: &mut MessageReader<'b>) -> Result<Self, Malformed> {
         reader.array()
     }
 }
 
 /// Nil is none.
 impl<'b, T: Decode<'b>> Decode<'b> for Option<T> {
-    fn decode(reader: &mut Reader<'b>) -> Result<Self, Malformed> {
+    fn decode(reader: &mut MessageReader<'b>) -> Result<Self, Malformed> {
         if reader.rest.first() == Some(&0xc0) {
             reader.marker()?;
             return Ok(None);
@@ -493,7 +493,7 @@ mod tests {
     use crate::protocol::{AppendMany, Appended, NewRecord, Ping};
 
     fn read<'b, T: Decode<'b>>(bytes: &'b [u8]) -> Result<T, String> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = MessageReader::new(bytes);
         let value = T::decode(&mut reader).and_then(|value| reader.end().map(|()| value));
         value.map_err(|wrong| wrong.to_string())
     }

@@ -11,7 +11,7 @@
 
 use super::{
     SLOTS,
-    codec::{Decode, Encode, Reader},
+    codec::{Decode, Encode, MessageReader},
 };
 use crate::{Code, Error, EventId, Hlc, Result};
 use rmp::Marker;
@@ -63,7 +63,7 @@ impl<'b> Frame<'b> {
         if self.kind != M::TYPE {
             return Err(Code::MessageUnexpected.error(format!("message of type {} instead of {}", self.kind, M::TYPE)));
         }
-        let mut reader = Reader::new(self.body);
+        let mut reader = MessageReader::new(self.body);
         let message = M::decode(&mut reader).and_then(|message| reader.end().map(|()| message));
         message.map_err(|wrong| malformed(format!("message of type {}: {wrong}", self.kind)))
     }

@@ -8,7 +8,7 @@ mod frame;
 mod messages;
 mod values;
 
-pub use codec::{Decode, Encode, Malformed, Reader};
+pub use codec::{Decode, Encode, Malformed, MessageReader};
 pub use fence::FENCE_NAME_MAX_BYTES;
 pub use frame::{
     FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, HELLO_MAX_BYTES, Heading, Message, PREFACE, encode, split,

@@ -3,6 +3,7 @@
 
 mod changes;
 mod clusters;
+mod coding;
 mod connection;
 mod devices;
 mod links;
@@ -20,8 +21,6 @@ pub use objects::*;
 pub use records::*;
 pub use tails::*;
 pub use tasks::*;
-
-use super::codec::{Decode, Encode, Fields, Malformed, Reader};
 
 /// Calls the macro `$then` with the message that has the number `$kind`; without one, the value is `$otherwise`. For tests.
 #[macro_export]
