@@ -5,6 +5,7 @@ mod caller;
 pub mod history;
 mod port;
 pub mod raw;
+pub mod servers;
 
 pub use built::{built, sanitized};
 pub use caller::{Call, Caller};

@@ -5,11 +5,10 @@ use millrace_security::token::Binding;
 use millrace_wire::{
     Code, Error, Hlc, Result,
     protocol::{
-        Append, AppendMany, Challenge, Failure, Frame, HELLO_MAX_BYTES, Heading, Hello, Message, NewRecord, Offer,
-        PREFACE, Records, Table, VERSION, Welcome, encode, split,
+        Append, AppendMany, Challenge, Decode, Failure, Frame, HELLO_MAX_BYTES, Heading, Hello, Message, NewRecord,
+        Offer, PREFACE, Records, Table, VERSION, Welcome, encode, split,
     },
 };
-use serde::Deserialize;
 
 /// The request number of the handshake.
 pub const HANDSHAKE: u64 = 1;
@@ -101,7 +100,7 @@ fn welcome(frame: &Frame<'_>) -> Result<(Host, Hlc)> {
 }
 
 /// The answer, if it is the one that belongs to what was asked; the host's error, if it failed.
-pub fn answer<'b, M: Message + Deserialize<'b>>(frame: &Frame<'b>) -> Result<M> {
+pub fn answer<'b, M: Message + Decode<'b>>(frame: &Frame<'b>) -> Result<M> {
     if frame.kind == Failure::TYPE && M::TYPE != Failure::TYPE {
         return Err(failure(&frame.message::<Failure<'_>>()?));
     }

@@ -8,7 +8,7 @@
 use crate::{
     Address, Options, Secret,
     engine::{Engine, Found, Full, Page, Reply, Standing, Target},
-    http::{Http, Single},
+    http::{Http, Single, next},
     tls::{Tls, unreachable},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -197,9 +197,13 @@ impl Etcd {
     }
 }
 
-/// The request of a transaction.
-fn request(session: &EtcdSession, transaction: &Transaction) -> Value {
-    let EtcdSession { stream, owner, .. } = session;
+/// The request of a transaction, or why it cannot be sent.
+fn request(session: &EtcdSession, transaction: &Transaction) -> std::result::Result<Value, Refusal> {
+    let EtcdSession { stream, owner, tables, .. } = session;
+    if let Some(row) = transaction.rows.iter().find(|row| !tables.contains(&*row.table)) {
+        let (code, detail) = ("table".into(), format!("table '{}' does not belong to the stream", row.table));
+        return Err(Refusal { kind: RefusalKind::Schema, code, detail });
+    }
     let key = encoded(stream_key(stream));
     let (before, now) = (format!("{} {owner}", transaction.after), format!("{} {owner}", transaction.number));
     let compare = json!([{ "key": key, "target": "VALUE", "result": "EQUAL", "value": encoded(before) }]);
@@ -211,7 +215,7 @@ fn request(session: &EtcdSession, transaction: &Transaction) -> Value {
             None => json!({ "requestDeleteRange": { "key": key } }),
         }
     }));
-    json!({ "compare": compare, "success": success })
+    Ok(json!({ "compare": compare, "success": success }))
 }
 
 /// What is wrong with a transaction, unless the same one may succeed later.
@@ -236,45 +240,25 @@ impl Engine for Etcd {
     fn submit(&mut self, transaction: Transaction) -> std::result::Result<(), Full> {
         let session = self.session.as_mut().ok_or(Full)?;
         let request = request(session, &transaction);
-        let mut link = session.connection.take().ok_or(Full)?;
-        let number = transaction.number;
-        let unknown = transaction.rows.iter().find(|row| !session.tables.contains(&*row.table));
-        session.connection = if let Some(row) = unknown {
-            let (code, detail) = ("table".into(), format!("table '{}' does not belong to the stream", row.table));
-            Single::Refused(number, link, Refusal { kind: RefusalKind::Schema, code, detail })
-        } else {
-            let work = async move {
-                let answer = link.ask("/v3/kv/txn", &request).await;
-                (link, answer)
-            };
-            Single::Writing(number, Box::pin(work))
-        };
-        Ok(())
+        session.connection.submit(transaction.number, request, async |mut link: EtcdLink, request| {
+            let answer = link.ask("/v3/kv/txn", &request).await;
+            (link, answer)
+        })
     }
 
     fn next(&mut self) -> Reply<'_, Outcome> {
-        Box::pin(async {
-            let Some(session) = &mut self.session else { return std::future::pending().await };
-            let (number, answer) = session.connection.next().await;
-            let answer = match answer {
-                Ok(answer) => answer,
-                Err(refusal) => return Outcome::Refused { number, row: None, refusal },
-            };
-            let outcome = match answer {
-                // A comparison that failed is left out of the answer.
-                Ok(answer) if answer["succeeded"] == true => Outcome::Written(number),
-                Ok(answer) if answer["header"].is_object() => Outcome::Stale(number),
-                Ok(_) => Outcome::Lost(Code::DatabaseProtocol.error(format!("{}: an odd answer", self.address))),
-                Err(error) => match refusal(&error) {
-                    Some(refusal) => Outcome::Refused { number, row: None, refusal },
-                    None => Outcome::Lost(error),
-                },
-            };
-            if matches!(outcome, Outcome::Lost(_)) {
-                self.session = None;
-            }
-            outcome
-        })
+        let Self { address, session, .. } = self;
+        let outcome = move |number, answer: Result<Value>| match answer {
+            // A comparison that failed is left out of the answer.
+            Ok(answer) if answer["succeeded"] == true => Outcome::Written(number),
+            Ok(answer) if answer["header"].is_object() => Outcome::Stale(number),
+            Ok(_) => Outcome::Lost(Code::DatabaseProtocol.error(format!("{address}: an odd answer"))),
+            Err(error) => match refusal(&error) {
+                Some(refusal) => Outcome::Refused { number, row: None, refusal },
+                None => Outcome::Lost(error),
+            },
+        };
+        Box::pin(next(session, async move |session| session.connection.next(outcome).await))
     }
 
     fn scan<'a>(&'a mut self, table: &'a str, after: Option<&'a [u8]>, count: u32) -> Reply<'a, Result<Page>> {

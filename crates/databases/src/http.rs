@@ -2,6 +2,7 @@
 
 use crate::{
     Address,
+    engine::Full,
     tls::{self, Line, Tls, unreachable},
 };
 use bytes::{Bytes, BytesMut};
@@ -13,7 +14,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use millrace_wire::{Code, Error, Result};
-use millrace_writebehind::Refusal;
+use millrace_writebehind::{Outcome, Refusal};
 use std::{
     convert::Infallible,
     future::{Future, poll_fn},
@@ -154,18 +155,36 @@ impl<L, A> Single<L, A> {
         }
     }
 
-    /// The answer to the transaction, or why it was not sent. Waits for ever if there is none. May be dropped at any time.
-    pub async fn next(&mut self) -> (u64, Result<A, Refusal>) {
+    /// Sends a transaction with `exchange`, unless it is refused here, if nothing is unanswered.
+    pub fn submit<R, F>(
+        &mut self,
+        number: u64,
+        request: Result<R, Refusal>,
+        exchange: impl FnOnce(L, R) -> F,
+    ) -> Result<(), Full>
+    where
+        F: Future<Output = (L, A)> + Send + 'static,
+    {
+        let link = self.take().ok_or(Full)?;
+        *self = match request {
+            Ok(request) => Self::Writing(number, Box::pin(exchange(link, request))),
+            Err(refusal) => Self::Refused(number, link, refusal),
+        };
+        Ok(())
+    }
+
+    /// What became of the transaction: `outcome` says it of an answer. Waits for ever if nothing is unanswered. May be dropped at any time.
+    pub async fn next(&mut self, outcome: impl FnOnce(u64, A) -> Outcome) -> Outcome {
         if let Self::Writing(number, work) = self {
             let number = *number;
             let (link, answer) = work.await;
             *self = Self::Idle(link);
-            return (number, Ok(answer));
+            return outcome(number, answer);
         }
         match std::mem::replace(self, Self::Broken) {
             Self::Refused(number, link, refusal) => {
                 *self = Self::Idle(link);
-                (number, Err(refusal))
+                Outcome::Refused { number, row: None, refusal }
             }
             other => {
                 *self = other;
@@ -173,4 +192,14 @@ impl<L, A> Single<L, A> {
             }
         }
     }
+}
+
+/// What became of the transaction of a session, which ends if its connection is lost. Waits for ever without a session.
+pub async fn next<S>(session: &mut Option<S>, of: impl AsyncFnOnce(&mut S) -> Outcome) -> Outcome {
+    let Some(open) = session else { return std::future::pending().await };
+    let outcome = of(open).await;
+    if matches!(outcome, Outcome::Lost(_)) {
+        *session = None;
+    }
+    outcome
 }

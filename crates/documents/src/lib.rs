@@ -4,19 +4,23 @@
 //! fields that are missing have their default, and unknown ones are ignored.
 
 mod capabilities;
+mod data;
 mod error;
 mod flows;
 mod functions;
 mod history;
-mod logs;
+mod links;
 mod mqtt;
 mod runs;
-mod tables;
 mod tasks;
 mod text;
 mod why;
 
 pub use capabilities::{CapabilitiesDoc, CapabilityDoc};
+pub use data::{
+    DatabaseDoc, EntriesDoc, EntryDoc, FolderDoc, LogDoc, LogsDoc, PayloadDoc, PointDoc, RateDoc, RecordDoc, SeriesDoc,
+    TableDoc, TableEntryDoc, TableKeyDoc, TopicRecordDoc, TroubleDoc, WholeEntryDoc, moment_of,
+};
 pub use error::ErrorDoc;
 pub use flows::{FlowDoc, FlowKind, FlowsDoc};
 pub use functions::{DefinitionDoc, FunctionDoc, FunctionsDoc};
@@ -24,10 +28,9 @@ pub use history::{
     CopyDoc, CorrectsDoc, EstimateDoc, OverwritesDoc, PlanDoc, PlanFoundDoc, PlanState, ReplayDoc, RewritesDoc,
     TraceBranchDoc, TraceDoc, TracedRecordDoc, TracedRunDoc, ValueDoc,
 };
-pub use logs::{FolderDoc, LogDoc, LogsDoc, PointDoc, RateDoc, SeriesDoc};
+pub use links::{LinkDoc, LinksDoc};
 pub use mqtt::{MqttClientDoc, MqttDoc, MqttQueueDoc, MqttRefusedDoc};
 pub use runs::{AttemptDoc, FailureDoc, FailuresDoc, OutputDoc, RecordName, ResultDoc, RunDoc, RunsDoc};
-pub use tables::{DatabaseDoc, TableDoc, TroubleDoc};
 pub use tasks::{ObjectDoc, ObjectsDoc, PoolDoc, TasksDoc, WaiterDoc};
 pub use text::{counted, hlc_of, id_text, observed_in, observed_us, rfc3339, rfc3339_us};
 pub use why::{LinkReason, Reason, ReasonDoc, WhyDoc, low_space};

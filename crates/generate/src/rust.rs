@@ -6,12 +6,15 @@ use crate::{
 };
 
 const WIDTH: usize = 140;
+/// The longest line of code, as `rustfmt.toml` has it.
+const CODE_WIDTH: usize = 120;
+/// What the files below `coding` need.
+const CODING_USE: &str =
+    "use crate::protocol::{\n    codec::{Decode, Encode, Fields, Malformed, MessageReader},\n    messages::*,\n};\n";
 const ABOUT: &str = "// Generated from spec/messages.toml by `cargo run -p millrace-generate`.\n";
 
 /// The files of `crates/wire/src/protocol/messages`: name and text.
 pub fn files(schema: &Schema) -> Vec<(String, String)> {
-    let mut modules = String::new();
-    let mut uses = String::new();
     let mut files = Vec::new();
     // A map belongs to the first section that has it.
     let mut placed: Vec<&str> = Vec::new();
@@ -25,12 +28,20 @@ pub fn files(schema: &Schema) -> Vec<(String, String)> {
             .collect();
         placed.extend(maps.iter().map(|map| &*map.name));
         files.push((format!("{}.rs", section.name), module(schema, &section.title, &messages, &maps)));
+        let all = messages.iter().map(|message| &message.map).chain(maps.iter().copied());
+        let codecs: String = all.map(|map| codec(schema, map)).collect();
+        let about = format!("//! {}: how they are encoded and decoded.", section.title);
+        files.push((format!("coding/{}.rs", section.name), format!("{ABOUT}{about}\n\n{CODING_USE}{codecs}")));
     }
     sections.sort_by_key(|section| &section.name);
-    for section in sections {
-        modules += &format!("mod {};\n", section.name);
-        uses += &format!("pub use {}::*;\n", section.name);
-    }
+    let mut names: Vec<&str> = sections.iter().map(|section| &*section.name).collect();
+    let listed = |names: &[&str]| names.iter().map(|name| format!("mod {name};\n")).collect::<String>();
+    let about = "//! How messages are encoded and decoded, by section.";
+    files.push(("coding/mod.rs".into(), format!("{ABOUT}{about}\n\n{}", listed(&names))));
+    let uses: String = names.iter().map(|name| format!("pub use {name}::*;\n")).collect();
+    names.push("coding");
+    names.sort_unstable();
+    let modules = listed(&names);
     let mut arms = String::new();
     for message in &schema.messages {
         arms += &format!("            {} => $then!({}),\n", message.kind, camel(&message.map.name));
@@ -88,16 +99,8 @@ fn module(schema: &Schema, title: &str, messages: &[&Message], maps: &[&Map]) ->
         [one] => format!("use super::{one};\n"),
         several => format!("use super::{{{}}};\n", several.join(", ")),
     };
-    let mut helpers = String::new();
-    for (name, of) in [("u8", "u8"), ("u32", "u32"), ("u64", "u64")] {
-        if items.contains(&format!("\"is_zero_{name}\"")) {
-            helpers += &format!("\nfn is_zero_{name}(number: &{of}) -> bool {{\n    *number == 0\n}}\n");
-        }
-    }
-    if items.contains("\"no_event\"") {
-        helpers += "\nfn no_event(id: &EventId) -> bool {\n    id.is_none()\n}\n";
-    }
-    format!("{ABOUT}//! {title}.\n\n{others}{crate_use}use serde::{{Deserialize, Serialize}};\n{items}{helpers}")
+    let serde = if items.contains("Serialize, Deserialize") { "use serde::{Deserialize, Serialize};\n" } else { "" };
+    format!("{ABOUT}//! {title}.\n\n{others}{crate_use}{serde}{items}")
 }
 
 /// A link to a message in the documentation of another.
@@ -119,8 +122,9 @@ fn structure(schema: &Schema, map: &Map, doc: &str) -> String {
     let mut out = String::from("\n");
     documented(&mut out, "", doc);
     let copy = if map.derive.iter().any(|name| name == "Copy") { "Copy, " } else { "" };
-    let hash = if map.derive.iter().any(|name| name == "Hash") { "Hash, " } else { "" };
-    out += &format!("#[derive(Clone, {copy}Debug, Default, PartialEq, Eq, {hash}Serialize, Deserialize)]\n");
+    let hash = if map.derive.iter().any(|name| name == "Hash") { ", Hash" } else { "" };
+    let json = if has_json(map) { ", Serialize, Deserialize" } else { "" };
+    out += &format!("#[derive(Clone, {copy}Debug, Default, PartialEq, Eq{hash}{json})]\n");
     let life = if borrows(schema, map) { "<'b>" } else { "" };
     let name = camel(&map.name);
     if map.fields.is_empty() {
@@ -129,7 +133,7 @@ fn structure(schema: &Schema, map: &Map, doc: &str) -> String {
     out += &format!("pub struct {name}{life} {{\n");
     for field in &map.fields {
         documented(&mut out, "    ", &sentence(&field.doc));
-        let attributes = attributes(schema, map, field);
+        let attributes = if has_json(map) { attributes(map, field) } else { Vec::new() };
         if !attributes.is_empty() {
             out += &format!("    #[serde({})]\n", attributes.join(", "));
         }
@@ -138,6 +142,74 @@ fn structure(schema: &Schema, map: &Map, doc: &str) -> String {
         out += &format!("    pub {}: {of},\n", field.key);
     }
     out + "}\n"
+}
+
+/// Whether a map is also written as JSON, in files.
+fn has_json(map: &Map) -> bool {
+    map.derive.iter().any(|name| name == "Json")
+}
+
+/// How a map is written and read.
+fn codec(schema: &Schema, map: &Map) -> String {
+    let name = camel(&map.name);
+    let (any, life) = if borrows(schema, map) { ("<'_>", "<'b>") } else { ("", "") };
+    let mut out = format!("\nimpl Encode for {name}{any} {{\n    fn encode(&self, out: &mut Vec<u8>) {{\n");
+    out += match map.fields.is_empty() {
+        true => "        Fields::begin(out).end();\n",
+        false => "        let mut fields = Fields::begin(out);\n",
+    };
+    for Field { key, of, presence, .. } in &map.fields {
+        let is_there = match (presence, of) {
+            (Presence::Required | Presence::Defaulted, _) => {
+                out += &format!("        fields.put(\"{key}\", &self.{key});\n");
+                continue;
+            }
+            (Presence::Optional, _) => {
+                out += &format!("        fields.put_some(\"{key}\", &self.{key});\n");
+                continue;
+            }
+            (Presence::Spared, Type::Flag) => format!("self.{key}"),
+            (Presence::Spared, Type::Text | Type::Bytes | Type::Array(_)) => format!("!self.{key}.is_empty()"),
+            (Presence::Spared, Type::Id) => format!("!self.{key}.is_none()"),
+            (Presence::Spared, Type::Number(_)) => format!("self.{key} != 0"),
+            (Presence::Spared, _) => panic!("'{key}' of '{}' cannot have the mark ~", map.name),
+        };
+        out += &format!("        fields.put_if({is_there}, \"{key}\", &self.{key});\n");
+    }
+    if !map.fields.is_empty() {
+        out += "        fields.end();\n";
+    }
+    let (of, reader) = if life.is_empty() { ("<'_>", "<'_>") } else { (life, life) };
+    let begin = if life.is_empty() { "impl".into() } else { format!("impl{life}") };
+    out += &format!(
+        "    }}\n}}\n\n{begin} Decode{of} for {name}{life} {{\n    fn decode(reader: &mut MessageReader{reader}) -> Result<Self, Malformed> {{\n"
+    );
+    if map.fields.is_empty() {
+        return out + "        reader.map(|reader, _| reader.skip())?;\n        Ok(Self {})\n    }\n}\n";
+    }
+    for Field { key, .. } in &map.fields {
+        out += &format!("        let mut {key} = None;\n");
+    }
+    out += "        reader.map(|reader, member| match member {\n";
+    for Field { key, .. } in &map.fields {
+        out += &format!("            \"{key}\" => reader.set(&mut {key}),\n");
+    }
+    out += "            _ => reader.skip(),\n        })?;\n";
+    let value = |Field { key, presence, .. }: &Field| match presence {
+        Presence::Required => format!("{key}: {key}.ok_or_else(|| Malformed::missing(\"{key}\"))?"),
+        _ => format!("{key}: {key}.unwrap_or_default()"),
+    };
+    let values: Vec<String> = map.fields.iter().map(value).collect();
+    let short = format!("        Ok(Self {{ {} }})\n", values.join(", "));
+    match short.len() <= CODE_WIDTH + 1 {
+        true => out += &short,
+        false => {
+            out += "        Ok(Self {\n";
+            values.iter().for_each(|value| out += &format!("            {value},\n"));
+            out += "        })\n";
+        }
+    }
+    out + "    }\n}\n"
 }
 
 /// Whether a map borrows from the frame.
@@ -173,32 +245,16 @@ fn rust_type(schema: &Schema, map: &Map, of: &Type) -> String {
     }
 }
 
-fn attributes(schema: &Schema, map: &Map, field: &Field) -> Vec<&'static str> {
-    let mut found = Vec::new();
-    // Text is borrowed unasked.
-    if field.of != Type::Text && borrows_in(schema, map, &field.of) {
-        found.push("borrow");
-    }
-    if field.presence != Presence::Required {
-        found.push("default");
-    }
-    if field.of == Type::Bytes {
-        found.push("with = \"serde_bytes\"");
-    }
+/// How serde writes a key as JSON.
+fn attributes(map: &Map, field: &Field) -> Vec<&'static str> {
     match (field.presence, &field.of) {
-        (Presence::Optional, _) => found.push("skip_serializing_if = \"Option::is_none\""),
-        (Presence::Spared, Type::Flag) => found.push("skip_serializing_if = \"std::ops::Not::not\""),
-        (Presence::Spared, Type::Text) => found.push("skip_serializing_if = \"str::is_empty\""),
-        (Presence::Spared, Type::Bytes) => found.push("skip_serializing_if = \"<[u8]>::is_empty\""),
-        (Presence::Spared, Type::Id) => found.push("skip_serializing_if = \"no_event\""),
-        (Presence::Spared, Type::Array(_)) => found.push("skip_serializing_if = \"Vec::is_empty\""),
-        (Presence::Spared, Type::Number(8)) => found.push("skip_serializing_if = \"is_zero_u8\""),
-        (Presence::Spared, Type::Number(32)) => found.push("skip_serializing_if = \"is_zero_u32\""),
-        (Presence::Spared, Type::Number(64)) => found.push("skip_serializing_if = \"is_zero_u64\""),
-        (Presence::Spared, _) => panic!("'{}' of '{}' cannot have the mark ~", field.key, map.name),
-        _ => {}
+        (_, Type::Bytes) => panic!("'{}' of '{}' cannot be JSON", field.key, map.name),
+        (Presence::Required, _) => vec![],
+        (Presence::Optional, _) => vec!["default", "skip_serializing_if = \"Option::is_none\""],
+        (Presence::Defaulted, _) => vec!["default"],
+        (Presence::Spared, Type::Flag) => vec!["default", "skip_serializing_if = \"std::ops::Not::not\""],
+        (Presence::Spared, _) => panic!("'{}' of '{}' cannot have the mark ~ in JSON", field.key, map.name),
     }
-    found
 }
 
 /// `crates/node/src/manage/verbs.rs`: what a test compares with the code that reads the JSON of MANAGE.

@@ -44,7 +44,7 @@ pub use outbox::OUTBOX_DEAD_LETTERS;
 pub use puller::{Puller, Source};
 pub use relay::{RelayOptions, Resumed};
 pub use sender::{Batch, Hello, Sender, Verdict};
-pub use view::{LinkState, LinkView, rfc3339};
+pub use view::{LinkState, LinkView};
 
 pub use millrace_namespace::outbox::{
     OUTBOX_BYTES_MAX, OUTBOX_RECORDS_MAX,

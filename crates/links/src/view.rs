@@ -4,18 +4,15 @@ use super::{
     LinkKey, Links, LiveLink, log_name,
     state::{Course, Endpoint, Peer, Relay, Stop},
 };
-use jiff::Timestamp;
 use millrace_journal::Log;
 use millrace_namespace::outbox::{log_of, waiting};
 use millrace_wire::{Code, Error, Hlc, Result};
-use serde::{Serialize, Serializer};
 
 /// The maximum number of records that are read to compute how many bytes a relay is behind.
 const SAMPLE_RECORDS: u64 = 256;
 
 /// The state of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
     /// No host drives it.
     NoHost,
@@ -49,7 +46,7 @@ impl LinkState {
 }
 
 /// One link and its state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkView {
     /// `outbox` or `relay`.
     pub kind: &'static str,
@@ -84,12 +81,10 @@ pub struct LinkView {
     /// Whether the other side answers. An outbox that has nothing to send needs no connection.
     pub connected: bool,
     /// The last answer since the host started.
-    #[serde(serialize_with = "time")]
     pub last_contact: Option<Hlc>,
     /// Whether it was given an address at which the other side has not answered yet.
     pub moving: bool,
     /// When it tries again.
-    #[serde(serialize_with = "time")]
     pub next_try: Option<Hlc>,
     /// The code of what stopped it, or of what was wrong last.
     pub code: Option<String>,
@@ -97,17 +92,6 @@ pub struct LinkView {
     pub error: Option<String>,
     /// The remedy.
     pub remedy: Option<&'static str>,
-}
-
-/// In the form of all times for programs.
-fn time<S: Serializer>(at: &Option<Hlc>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    at.map(rfc3339).serialize(serializer)
-}
-
-/// A moment in the form of all times for programs.
-pub fn rfc3339(at: Hlc) -> String {
-    let moment = i64::try_from(at.wall_us()).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
-    format!("{:.6}", moment.unwrap_or_default())
 }
 
 /// A moment in milliseconds since 1970; 0 is none.

@@ -3,12 +3,13 @@
 use crate::{
     DeadLetters, FunctionState, Holder, HostStatus, Level, LiveFunction, Namespace, RunFilter, RunState, RunView,
     Runtime,
-    links::{self, LinkView, Links, OUTBOX_DEAD_LETTERS, Refusal, rfc3339},
+    databases::Trouble,
+    links::{self, LinkView, Links, OUTBOX_DEAD_LETTERS, Refusal},
     repairs::{AMENDMENT_DEAD_LETTERS, Phase, amendments, repairs},
 };
 use millrace_dispatch::status::wall_ms;
 pub(crate) use millrace_documents::counted;
-use millrace_documents::{LinkReason, Reason};
+use millrace_documents::{LinkReason, Reason, rfc3339};
 use millrace_journal::{Catalog, Function};
 use millrace_namespace::{
     bindings::Bindings,
@@ -120,7 +121,8 @@ fn databases_behind(namespace: &Namespace, of: Option<&DatabaseName>) -> Result<
             notice += &format!(", the oldest {oldest_ms} ms old");
         }
         if let Some(trouble) = doc.trouble {
-            notice += &format!("; {}: {}", trouble.code, trouble.error);
+            let (trouble, is_stopped) = (Trouble { code: trouble.code, detail: trouble.error }, trouble.stopped);
+            notice += &format!("; {}", trouble.words(is_stopped));
         }
         reasons.push(Reason::Notice { notice });
     }

@@ -1,39 +1,21 @@
 //! Redis, etcd and DynamoDB: what is put is read in the database, a host that is killed goes on, and each write is there once.
 
 use crate::http::ask;
-use millrace_tests::{Host, Place, Port, eventually};
+use millrace_tests::{
+    Host, Place, Port, eventually,
+    servers::{self, ServerProcess},
+};
 use std::{
     io::{Read, Write},
     net::{Ipv4Addr, TcpStream},
-    path::Path,
-    process::{Child, Command, Stdio},
     time::Duration,
 };
 
 const WRITES: u64 = 20;
 
-/// A process that ends with the test.
-struct Server(Child);
-
-impl Server {
-    fn start(command: &mut Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Self(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; run scripts/setup.sh test")))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// What a server answers to some bytes, until it closes the connection.
 fn exchange(port: &Port, request: &str) -> Option<String> {
-    let number: u16 = port.to_string().parse().ok()?;
-    let mut line = TcpStream::connect((Ipv4Addr::LOCALHOST, number)).ok()?;
+    let mut line = TcpStream::connect((Ipv4Addr::LOCALHOST, port.number)).ok()?;
     line.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
     line.write_all(request.as_bytes()).ok()?;
     let mut answer = Vec::new();
@@ -99,10 +81,9 @@ fn application(url: &str, more: &str) -> Place {
 #[test]
 fn redis_has_each_write_once() {
     let (dir, port) = (tempfile::tempdir().expect("a directory"), Port::reserve());
-    let mut command = Command::new("redis-server");
-    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--appendonly", "yes"]);
-    command.args(["--appendfsync", "always", "--save", ""]).arg("--dir").arg(dir.path());
-    let _server = Server::start(&mut command);
+    let mut command = servers::redis(&port, dir.path());
+    command.args(["--appendonly", "yes", "--appendfsync", "always"]);
+    let _server = ServerProcess::start(command);
     eventually("Redis listens", || {
         exchange(&port, "PING\r\nQUIT\r\n").is_some_and(|answer| answer.starts_with("+PONG"))
     });
@@ -119,13 +100,7 @@ fn redis_has_each_write_once() {
 fn etcd_has_each_write_once() {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     let (dir, port, peer) = (tempfile::tempdir().expect("a directory"), Port::reserve(), Port::reserve());
-    let (client, of_peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
-    let mut command = Command::new("etcd");
-    command.arg("--data-dir").arg(dir.path().join("data")).args(["--name", "m"]);
-    command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-    command.args(["--listen-peer-urls", &of_peer, "--initial-advertise-peer-urls", &of_peer]);
-    command.args(["--initial-cluster", &format!("m={of_peer}")]);
-    let _server = Server::start(&mut command);
+    let _server = ServerProcess::start(servers::etcd(&port, &peer, dir.path()));
     let get = |key: &str| post(&port, "/v3/kv/range", "", &format!("{{\"key\": \"{}\"}}", STANDARD.encode(key)));
     eventually("etcd has a leader", || get("x").is_some_and(|answer| answer.contains("revision")));
     let place = application(&format!("etcd://127.0.0.1:{port}"), "");
@@ -140,9 +115,7 @@ fn etcd_has_each_write_once() {
 #[test]
 fn dynamodb_has_each_write_once() {
     let port = Port::reserve();
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/peers/moto/bin/moto_server");
-    assert!(program.exists(), "moto is not installed: run scripts/setup.sh test");
-    let _server = Server::start(Command::new(program).args(["-H", "127.0.0.1", "-p", &port.to_string()]));
+    let _server = ServerProcess::start(servers::moto(&port));
     eventually("moto answers", || exchange(&port, "GET /moto-api/ HTTP/1.0\r\n\r\n").is_some());
     let place = application(&format!("dynamodb://127.0.0.1:{port}/eu-central-1"), "secret = \"main-password\"\n");
     place.run(["init", "--bare"]).ok();

@@ -9,3 +9,4 @@ mod postgres;
 mod refused;
 mod senders;
 mod storm;
+mod trouble;

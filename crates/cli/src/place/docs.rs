@@ -2,8 +2,8 @@
 
 use crate::show;
 pub use millrace_documents::{
-    DefinitionDoc, ErrorDoc, FailuresDoc, FunctionDoc, LogDoc, ObjectDoc, ObjectsDoc, OutputDoc, RunDoc, RunsDoc,
-    TasksDoc, WhyDoc,
+    DefinitionDoc, EntriesDoc, ErrorDoc, FailuresDoc, FunctionDoc, LinkDoc, LinksDoc, LogDoc, ObjectDoc, ObjectsDoc,
+    OutputDoc, RunDoc, RunsDoc, TasksDoc, WhyDoc,
 };
 use millrace_node::Hlc;
 pub use millrace_node::documents::state_word;
@@ -13,53 +13,6 @@ use serde_json::Value;
 /// When the newest record of a log was appended.
 pub fn last_append(log: &LogDoc) -> Option<Hlc> {
     log.last_append.as_deref().and_then(show::moment)
-}
-
-/// An outbox or a relay, and its state.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct LinkDoc {
-    /// `outbox` or `relay`.
-    pub kind: String,
-    pub name: String,
-    pub from: String,
-    pub to: String,
-    pub state: String,
-    pub acked: u64,
-    /// The first record that a relay forwards.
-    pub start: u64,
-    /// Messages of an outbox that arrived.
-    pub sent: u64,
-    /// Messages that the peer refused permanently.
-    pub dead: u64,
-    /// Messages that the operator dropped.
-    pub dropped: u64,
-    pub newest: u64,
-    pub lag_records: u64,
-    pub lag_bytes: u64,
-    pub lost: u64,
-    /// The other namespace.
-    pub peer: Option<String>,
-    pub connected: bool,
-    /// Whether it was given an address at which the other side has not answered yet.
-    pub moving: bool,
-    pub last_contact: Option<String>,
-    pub next_try: Option<String>,
-    pub code: Option<String>,
-    pub error: Option<String>,
-    pub remedy: Option<String>,
-}
-
-/// Entries of the journal, in order.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct EntriesDoc {
-    /// Each an entry, or `{"position": …, "error": …}` where one is damaged.
-    pub entries: Vec<Value>,
-    /// Where to continue.
-    pub next: u64,
-    /// Where the journal ended when it was read.
-    pub tail: u64,
 }
 
 /// The work for a repair, and its results.

@@ -54,12 +54,6 @@ fn reported(doc: &RetriedDoc) -> Retried {
     Retried { dead, run, function, log, seqno, before }
 }
 
-/// A link, in the form of the host's document.
-fn link_doc(view: &millrace_node::links::LinkView) -> Result<LinkDoc> {
-    let document = serde_json::to_value(view).and_then(serde_json::from_value);
-    document.map_err(|error| Code::DocumentUnknown.error(format!("a link: {error}")))
-}
-
 /// Waits until a refused request may be retried; returns its error once the patience is over.
 fn pause(stopped: &Stopped, began: Instant, patience: Duration) -> Result<()> {
     if began.elapsed() >= patience {
@@ -375,12 +369,12 @@ impl Place {
 
 /// Links from a namespace's files, in the form of the host's documents.
 pub fn local_links(namespace: &Namespace) -> Result<Vec<LinkDoc>> {
-    namespace.inspect(|namespace| Links::of(namespace).view())?.iter().map(link_doc).collect()
+    Ok(namespace.inspect(|namespace| Links::of(namespace).view())?.iter().map(documents::link).collect())
 }
 
 /// The links of a namespace, from its files alone.
 pub fn viewed_links(namespace: &Namespace) -> Result<Vec<LinkDoc>> {
-    Links::of(namespace).view()?.iter().map(link_doc).collect()
+    Ok(Links::of(namespace).view()?.iter().map(documents::link).collect())
 }
 
 /// What the answer to a caller says of its run.

@@ -5,8 +5,8 @@
 use super::{
     Found, Receipt, check_incarnation,
     docs::{
-        AmendmentsDoc, ChangesDoc, EntriesDoc, FailuresDoc, FunctionDoc, LinkDoc, LogDoc, ObjectDoc, ObjectsDoc,
-        OutputDoc, RepairDoc, RunDoc, RunsDoc, WhyDoc, state_word,
+        AmendmentsDoc, ChangesDoc, EntriesDoc, FailuresDoc, FunctionDoc, LinkDoc, LinksDoc, LogDoc, ObjectDoc,
+        ObjectsDoc, OutputDoc, RepairDoc, RunDoc, RunsDoc, WhyDoc, state_word,
     },
     entries::Start,
 };
@@ -55,13 +55,6 @@ struct Logs {
 #[derive(Deserialize)]
 struct Functions {
     functions: Vec<FunctionDoc>,
-    #[serde(default)]
-    next: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Links {
-    links: Vec<LinkDoc>,
     #[serde(default)]
     next: Option<String>,
 }
@@ -413,7 +406,7 @@ impl Remote {
 
     /// Outboxes and relays; none if the host does not report them.
     pub fn links(&self) -> Result<Vec<LinkDoc>> {
-        match self.list("links", |list: Links| (list.links, list.next)) {
+        match self.list("links", |list: LinksDoc| (list.links, list.next)) {
             Ok(links) => Ok(links),
             Err(error) if error.code() == Code::HttpPathUnknown => Ok(Vec::new()),
             Err(error) => Err(error),

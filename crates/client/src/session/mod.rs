@@ -10,12 +10,11 @@ use driver::Driver;
 use millrace_wire::{
     Durability, EventId, Result,
     protocol::{
-        AppendedMany, CancelRun, CreateLog, Document, Done, Frame, Get, Latest, Message, OfTable, Ping, Pong, Range,
-        RemoveLog, Seqno, SetLog, Show, split,
+        AppendedMany, CancelRun, CreateLog, Decode, Document, Done, Frame, Get, Latest, Message, OfTable, Ping, Pong,
+        Range, RemoveLog, Seqno, SetLog, Show, split,
     },
     table::{TableAnswer, TableRequest},
 };
-use serde::Deserialize;
 use state::{Arrival, Shared, Waiting, due};
 use std::{
     future::Future,
@@ -242,7 +241,7 @@ impl Reply {
     }
 
     /// Its message; if the host answered with a failure instead, that error.
-    pub fn message<'b, M: Message + Deserialize<'b>>(&'b self) -> Result<M> {
+    pub fn message<'b, M: Message + Decode<'b>>(&'b self) -> Result<M> {
         ask::answer(&self.frame())
     }
 }

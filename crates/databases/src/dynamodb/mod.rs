@@ -10,7 +10,7 @@ mod sign;
 use crate::{
     Address, Options, Secret,
     engine::{Engine, Found, Full, Keys, Page, Reply, Standing, Table, Target, Values},
-    http::{Http, Single},
+    http::{Http, Single, next},
     tls::{Tls, unreachable},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -346,37 +346,18 @@ impl Engine for Dynamodb {
     fn submit(&mut self, transaction: Transaction) -> std::result::Result<(), Full> {
         let session = self.session.as_mut().ok_or(Full)?;
         let request = request(session, &transaction);
-        let mut link = session.connection.take().ok_or(Full)?;
-        session.connection = match request {
-            Err(refusal) => Single::Refused(transaction.number, link, refusal),
-            Ok(request) => {
-                let work = async move {
-                    let answer = link.ask("TransactWriteItems", &request).await;
-                    (link, answer)
-                };
-                Single::Writing(transaction.number, Box::pin(work))
-            }
-        };
-        Ok(())
+        session.connection.submit(transaction.number, request, async |mut link: DynamodbLink, request| {
+            let answer = link.ask("TransactWriteItems", &request).await;
+            (link, answer)
+        })
     }
 
     fn next(&mut self) -> Reply<'_, Outcome> {
-        Box::pin(async {
-            let Some(session) = &mut self.session else { return std::future::pending().await };
-            let (number, answer) = session.connection.next().await;
-            let answer = match answer {
-                Ok(answer) => answer,
-                Err(refusal) => return Outcome::Refused { number, row: None, refusal },
-            };
-            let outcome = match answer {
-                Ok(_) => Outcome::Written(number),
-                Err(failure) => outcome(number, failure),
-            };
-            if matches!(outcome, Outcome::Lost(_)) {
-                self.session = None;
-            }
-            outcome
-        })
+        let outcome = |number, answer| match answer {
+            Ok(_) => Outcome::Written(number),
+            Err(failure) => outcome(number, failure),
+        };
+        Box::pin(next(&mut self.session, async move |session| session.connection.next(outcome).await))
     }
 
     fn scan<'a>(&'a mut self, table: &'a str, after: Option<&'a [u8]>, count: u32) -> Reply<'a, Result<Page>> {

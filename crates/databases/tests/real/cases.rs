@@ -5,11 +5,10 @@ use millrace_databases::{
     Engine, Found, Keys, Options, Page, Secret, Standing, Table, Target, Values, engine,
     writebehind::{Operation, Outcome, RefusalKind, Row, Transaction},
 };
+use millrace_tests::PATIENCE;
 use millrace_wire::{Code, Result};
 use std::{future::Future, time::Duration};
 use tokio::{runtime, time::timeout};
-
-use crate::servers::PATIENCE;
 
 /// A server, and what a test can do to it.
 pub trait Lab {
@@ -608,7 +607,7 @@ fn after_a_lost_connection_the_number_says_what_is_written(case: &mut Case) {
 
 fn an_address_where_nobody_listens(case: &mut Case) {
     let Some(options) = case.lab.options() else { return };
-    let port = crate::servers::Port::reserve();
+    let port = millrace_tests::Port::reserve();
     let address = options.address().unwrap();
     let url = options.url.replace(&format!(":{}", address.port), &format!(":{}", port.number));
     let mut engine = engine(&Options { url, ..options }).unwrap();

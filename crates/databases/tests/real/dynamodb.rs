@@ -1,15 +1,15 @@
 //! The DynamoDB API, by moto: it checks conditions and limits, but no signatures, and keeps nothing when it is killed.
 
-use crate::{
-    cases::{self, Lab},
-    servers::{Port, Running, answers, eventually},
-};
+use crate::cases::{self, Lab};
 use millrace_databases::{Engine, Options, Secret, engine};
-use std::{path::Path, process::Command};
+use millrace_tests::{
+    Port, eventually,
+    servers::{ServerProcess, answers, moto},
+};
 
 struct MotoLab {
     port: Port,
-    running: Option<Running>,
+    running: Option<ServerProcess>,
 }
 
 impl Lab for MotoLab {
@@ -19,11 +19,7 @@ impl Lab for MotoLab {
 
     fn options(&self) -> Option<Options> {
         let secret = Some(Secret::new("AKIDEXAMPLE:secret"));
-        Some(Options {
-            url: format!("dynamodb://127.0.0.1:{}/eu-central-1", self.port.number),
-            secret,
-            authorities: None,
-        })
+        Some(Options { url: format!("dynamodb://127.0.0.1:{}/eu-central-1", self.port), secret, authorities: None })
     }
 
     fn die(&mut self) {
@@ -31,13 +27,8 @@ impl Lab for MotoLab {
     }
 
     fn live(&mut self) {
-        let port = self.port.number;
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/moto/bin/moto_server");
-        assert!(program.exists(), "moto is not installed: run scripts/setup.sh test");
-        let mut command = Command::new(program);
-        command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
-        self.running = Some(Running::start(command));
-        eventually("moto answers", || answers(port, b"GET /moto-api/ HTTP/1.0\r\n\r\n") == Some(b'H'));
+        self.running = Some(ServerProcess::start(moto(&self.port)));
+        eventually("moto answers", || answers(&self.port, b"GET /moto-api/ HTTP/1.0\r\n\r\n") == Some(b'H'));
     }
 
     fn refuse_poison(&mut self, _: &str) -> bool {

@@ -1,10 +1,11 @@
 //! etcd.
 
-use crate::{
-    cases::{self, Lab, put, table, wait, write},
-    servers::{Port, Running, answers, eventually, program},
-};
+use crate::cases::{self, Lab, put, table, wait, write};
 use millrace_databases::{Engine, Keys, Options, Secret, Target, Values, engine};
+use millrace_tests::{
+    Port, eventually,
+    servers::{self, ServerProcess, answers},
+};
 use millrace_wire::Code;
 use std::process::Command;
 
@@ -12,7 +13,7 @@ struct EtcdLab {
     dir: tempfile::TempDir,
     port: Port,
     peer: Port,
-    running: Option<Running>,
+    running: Option<ServerProcess>,
 }
 
 impl EtcdLab {
@@ -24,7 +25,7 @@ impl EtcdLab {
     }
 
     fn url(&self) -> String {
-        format!("etcd://127.0.0.1:{}", self.port.number)
+        format!("etcd://127.0.0.1:{}", self.port)
     }
 }
 
@@ -42,18 +43,12 @@ impl Lab for EtcdLab {
     }
 
     fn live(&mut self) {
-        let (port, peer) = (self.port.number, self.peer.number);
         eventually("etcd has a leader", || {
-            if self.running.as_mut().is_none_or(Running::has_ended) {
-                let (client, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
-                let mut command = Command::new(program("etcd"));
-                command.arg("--data-dir").arg(self.dir.path().join("data")).args(["--name", "m"]);
-                command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-                command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-                command.args(["--initial-cluster", &format!("m={peer}")]);
-                self.running = Some(Running::start(command));
+            if self.running.as_mut().is_none_or(ServerProcess::has_ended) {
+                let command = servers::etcd(&self.port, &self.peer, self.dir.path());
+                self.running = Some(ServerProcess::start(command));
             }
-            if answers(port, b"GET /health HTTP/1.0\r\n\r\n") != Some(b'H') {
+            if answers(&self.port, b"GET /health HTTP/1.0\r\n\r\n") != Some(b'H') {
                 return false;
             }
             let target = Target {
@@ -84,7 +79,7 @@ fn etcd_conforms() {
     cases::run(&mut lab);
     // With users: a wrong password is refused, and the right one works.
     let curl = |path: &str, body: &str| {
-        let url = format!("http://127.0.0.1:{}{path}", lab.port.number);
+        let url = format!("http://127.0.0.1:{}{path}", lab.port);
         let done = Command::new("curl").args(["-sS", "-d", body, &url]).output().expect("curl runs");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     };

@@ -6,5 +6,4 @@ mod etcd;
 mod fakes;
 mod postgres;
 mod redis;
-mod servers;
 mod storm;

@@ -1,14 +1,12 @@
 //! PostgreSQL.
 
-use crate::{
-    cases::{self, Lab, next, page, put, send, table, wait, write},
-    servers::{PASSWORD, PostgresServer},
-};
+use crate::cases::{self, Lab, next, page, put, send, table, wait, write};
 use base64::Engine as _;
 use millrace_databases::{
     Engine, Keys, Options, Secret, Target, Values, engine,
     writebehind::{Outcome, RefusalKind, Row},
 };
+use millrace_tests::servers::{PASSWORD, PostgresServer};
 use millrace_wire::Code;
 use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
 
@@ -246,14 +244,14 @@ fn others_keep_their_columns(lab: &PostgresLab) {
 fn durability(lab: &mut PostgresLab) {
     let target = target("d", &[("d", Keys::Text, Values::Json)]);
     lab.0.die();
-    lab.0.set(&["fsync=off".into()]);
+    lab.0.set(&["fsync=off"]);
     lab.0.live();
     let error = wait(lab.engine().open(&target)).unwrap_err();
     assert_eq!(error.code(), Code::DatabaseVolatile, "{error}");
     let volatile = Target { accept_volatile: true, ..target.clone() };
     assert!(!wait(lab.engine().open(&volatile)).unwrap().is_durable);
     lab.0.die();
-    lab.0.set(&["synchronous_commit=off".into()]);
+    lab.0.set(&["synchronous_commit=off"]);
     lab.0.live();
     assert!(wait(lab.engine().open(&target)).unwrap().is_durable);
 }

@@ -1,25 +1,25 @@
 //! Redis, and Valkey where it is installed.
 
-use crate::{
-    cases::{self, Lab, next, put, send, table, wait, write},
-    servers::{PASSWORD, Port, Running, answers, eventually, program},
-};
+use crate::cases::{self, Lab, next, put, send, table, wait, write};
 use millrace_databases::{
     Engine, Keys, Options, Secret, Target, Values, engine,
     writebehind::{Outcome, RefusalKind},
+};
+use millrace_tests::{
+    Port, eventually,
+    servers::{self, PASSWORD, ServerProcess, answers},
 };
 use millrace_wire::Code;
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    process::Command,
 };
 
 struct RedisLab {
     dir: tempfile::TempDir,
     port: Port,
     settings: Vec<String>,
-    running: Option<Running>,
+    running: Option<ServerProcess>,
 }
 
 impl RedisLab {
@@ -55,7 +55,7 @@ impl Lab for RedisLab {
 
     fn options(&self) -> Option<Options> {
         let secret = Some(Secret::new(PASSWORD.replace(' ', "")));
-        Some(Options { url: format!("redis://127.0.0.1:{}/3", self.port.number), secret, authorities: None })
+        Some(Options { url: format!("redis://127.0.0.1:{}/3", self.port), secret, authorities: None })
     }
 
     fn die(&mut self) {
@@ -63,16 +63,14 @@ impl Lab for RedisLab {
     }
 
     fn live(&mut self) {
-        let port = self.port.number;
         eventually("Redis answers", || {
-            if self.running.as_mut().is_none_or(Running::has_ended) {
-                let mut command = Command::new(program("redis-server"));
-                command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]).args(&self.settings);
-                command.args(["--requirepass", &PASSWORD.replace(' ', "")]).arg("--dir").arg(self.dir.path());
-                self.running = Some(Running::start(command));
+            if self.running.as_mut().is_none_or(ServerProcess::has_ended) {
+                let mut command = servers::redis(&self.port, self.dir.path());
+                command.args(&self.settings).args(["--requirepass", &PASSWORD.replace(' ', "")]);
+                self.running = Some(ServerProcess::start(command));
             }
             // Once it has read its file, it asks for the password.
-            answers(port, b"PING\r\n") == Some(b'-') && !self.ask("PING").contains("LOADING")
+            answers(&self.port, b"PING\r\n") == Some(b'-') && !self.ask("PING").contains("LOADING")
         });
     }
 

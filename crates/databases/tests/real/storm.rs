@@ -4,7 +4,6 @@ use crate::{
     cases::{Lab, page, put, table, wait},
     fakes::LIMITS,
     postgres::PostgresLab,
-    servers::{PostgresServer, eventually},
 };
 use bytes::Bytes;
 use millrace_databases::{
@@ -12,6 +11,7 @@ use millrace_databases::{
     fake::{Fault, Server},
     writebehind::{Batch, OnRefused, Operation, Refusal, RefusalKind, Requirement, Row},
 };
+use millrace_tests::{eventually, servers::PostgresServer};
 use millrace_wire::{Code, Result};
 use std::{
     collections::BTreeMap,

@@ -32,7 +32,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -42,10 +42,10 @@ use std::{
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The same without any database: a host with nothing to do sleeps.
 const LOOK_EVERY_WITHOUT: Duration = Duration::from_secs(2);
-/// After so many commits in a row that changed no table with a database, the supervisor waits for the journal only every so often: each
-/// commit would wake it otherwise, and would take twice as long.
+/// After so many commits in a row that changed no table with a database, the supervisor stops waiting for commits, each of which would take
+/// twice as long because it wakes the supervisor. It looks after each pause instead, and at once when an answer begins to wait for a database.
 const UNRELATED_MAX: u32 = 16;
-const UNRELATED_PAUSE: Duration = Duration::from_millis(1);
+const UNRELATED_PAUSE: Duration = Duration::from_millis(10);
 /// How often settings and secrets are compared with those of a writer in trouble.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
 
@@ -65,6 +65,10 @@ impl DatabaseWriters {
     ///
     /// The settings of the databases cannot be read, or the system has no room for a thread.
     pub fn start(namespace: &Namespace) -> Result<Self> {
+        Self::start_with(namespace, SupervisorPace::default())
+    }
+
+    fn start_with(namespace: &Namespace, pace: SupervisorPace) -> Result<Self> {
         let marks = namespace.wait_for_databases(true)?;
         let stops = Arc::new(AtomicBool::new(false));
         let supervisor = WriterSupervisor {
@@ -76,6 +80,7 @@ impl DatabaseWriters {
             has_databases: true,
             compared: Instant::now(),
             tables: Vec::new(),
+            pace,
         };
         let builder = thread::Builder::new().name("millrace-writers".into());
         let thread = millrace_threads::spawn(builder, move || supervisor.run());
@@ -121,15 +126,33 @@ struct WriterSupervisor {
     compared: Instant,
     /// Those with a database.
     tables: Vec<Log>,
+    pace: SupervisorPace,
+}
+
+/// How the supervisor waits while commits change no table with a database.
+struct SupervisorPace {
+    pause: Duration,
+    /// How often it has looked at the journal.
+    looks: Arc<AtomicU64>,
+    /// How many pauses it has begun.
+    pauses: Arc<AtomicU64>,
+}
+
+impl Default for SupervisorPace {
+    fn default() -> Self {
+        Self { pause: UNRELATED_PAUSE, looks: Arc::default(), pauses: Arc::default() }
+    }
 }
 
 impl WriterSupervisor {
     fn run(mut self) {
-        let mut seen = self.namespace.journal().tail();
+        self.marks.unpark_when_awaited(thread::current());
+        let journal = self.namespace.journal().clone();
+        let mut seen = journal.tail();
         let mut version = None;
         let (mut newest, mut woken, mut unrelated) = (Vec::new(), Instant::now(), 0);
         while !self.stops.load(Ordering::Acquire) {
-            let now = self.namespace.journal().catalog_version();
+            let now = journal.catalog_version();
             let is_due = self.compared.elapsed() >= COMPARE_EVERY && !self.known.is_empty();
             if version != Some(now) || is_due {
                 self.compared = Instant::now();
@@ -142,17 +165,28 @@ impl WriterSupervisor {
             self.marks.tick();
             if self.known.is_empty() {
                 thread::park_timeout(if self.has_databases { LOOK_EVERY } else { LOOK_EVERY_WITHOUT });
+                continue;
+            }
+            // Before the tables: what is committed meanwhile ends the next wait.
+            let tail = journal.tail();
+            let has_grown = tail != seen;
+            seen = tail;
+            let now: Vec<u64> = self.tables.iter().map(Log::latest).collect();
+            let has_changed = now != newest;
+            if has_changed || woken.elapsed() >= LOOK_EVERY {
+                (newest, woken) = (now, Instant::now());
+                locked(&self.running).values().for_each(Writer::wake);
+            }
+            unrelated = match (has_changed, has_grown) {
+                (false, true) => u32::saturating_add(unrelated, 1),
+                _ => 0,
+            };
+            self.pace.looks.fetch_add(1, Ordering::AcqRel);
+            if unrelated > UNRELATED_MAX {
+                self.pace.pauses.fetch_add(1, Ordering::AcqRel);
+                thread::park_timeout(self.pace.pause);
             } else {
-                let now: Vec<u64> = self.tables.iter().map(Log::latest).collect();
-                if now != newest || woken.elapsed() >= LOOK_EVERY {
-                    (newest, woken, unrelated) = (now, Instant::now(), 0);
-                    locked(&self.running).values().for_each(Writer::wake);
-                } else if unrelated < UNRELATED_MAX {
-                    unrelated += 1;
-                } else {
-                    thread::park_timeout(UNRELATED_PAUSE);
-                }
-                seen = self.namespace.journal().wait(seen, LOOK_EVERY);
+                journal.wait(seen, LOOK_EVERY);
             }
         }
         let running = std::mem::take(&mut *locked(&self.running));
@@ -307,6 +341,7 @@ impl WriterSupervisor {
             let mut report = locked(&known.report).clone();
             report.waiting = self.marks.waiting(name);
             if report != known.left {
+                self.marks.note(name, &report);
                 report.leave(&self.namespace, name);
                 known.left = report;
             }
@@ -444,17 +479,4 @@ impl DeadLetters for Buried {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_limits_that_changes_are_checked_with_are_those_of_the_engines() {
-        for url in ["postgresql://x/y", "redis://x", "rediss://x", "etcd://x", "etcds://x", "dynamodb://eu-central-1"] {
-            let options = Options { url: url.into(), secret: Some(Secret::new("a:b")), authorities: None };
-            let limits = millrace_databases::engine(&options).unwrap().limits();
-            let settings = DatabaseSettings::new("main".parse().unwrap(), url.into());
-            settings.check().unwrap();
-            assert_eq!(settings.limits(), (limits.rows, limits.bytes, limits.value), "{url}");
-        }
-    }
-}
+mod tests;

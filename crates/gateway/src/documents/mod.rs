@@ -12,14 +12,12 @@ mod query;
 mod runs;
 mod series;
 mod status;
-mod text;
 mod trace;
 
 pub(crate) use flows::of as flows_of;
 pub(crate) use query::{Query, invalid, segment, shown, whole_number};
 pub(crate) use series::moment;
 pub(crate) use status::host_of;
-pub(crate) use text::{RecordDoc, time_text};
 
 use crate::{Hosted, cluster::topics::replied, mqtt};
 use millrace_node::{
@@ -343,7 +341,7 @@ impl Asked {
             },
             Asked::Journal(part) => text(&part.read(namespace, || wanted.check())?),
             Asked::Trace { event, filter } => trace::text(namespace, &event, &filter, &|| wanted.check()),
-            Asked::Links(page) => text(&status::Links::of(namespace, &page)?),
+            Asked::Links(page) => text(&status::links(namespace, &page)?),
             Asked::Objects(page) => text(&objects::list(access, &page)?),
             Asked::Object(key) => text(&objects::one(access, &key)?),
             Asked::Cluster => text(&access.of_cluster()?.stat()),

@@ -2,10 +2,12 @@
 
 use super::Page;
 use crate::Hosted;
+use millrace_documents::LinksDoc;
 use millrace_node::{
     Durability, HostStatus, Name, Namespace, Pin, Served,
     cluster::{BufferStat, Cluster, TopicStat},
-    links::LinkView,
+    documents,
+    links::Links,
 };
 use millrace_wire::Result;
 use serde::Serialize;
@@ -122,22 +124,10 @@ impl Status {
 }
 
 /// Its links to other namespaces.
-#[derive(Serialize)]
-pub(super) struct Links {
-    links: Vec<LinkView>,
-    /// The link after which the next page begins, as KIND/NAME, if there are more.
-    next: Option<String>,
-}
-
-impl Links {
-    pub fn of(namespace: &Namespace, page: &Page) -> Result<Links> {
-        let views = millrace_node::links::Links::of(namespace)
-            .view()?
-            .into_iter()
-            .map(|view| (format!("{}/{}", view.kind, view.name), view));
-        let (links, next) = page.of_list(views, |(name, _)| name, |(_, view)| Ok(Some(view.clone())))?;
-        Ok(Links { links, next })
-    }
+pub(super) fn links(namespace: &Namespace, page: &Page) -> Result<LinksDoc> {
+    let views = Links::of(namespace).view()?.into_iter().map(|view| (format!("{}/{}", view.kind, view.name), view));
+    let (links, next) = page.of_list(views, |(name, _)| name, |(_, view)| Ok(Some(documents::link(view))))?;
+    Ok(LinksDoc { links, next })
 }
 
 /// The activity of this namespace's host: the statuses are in the order of the namespaces.

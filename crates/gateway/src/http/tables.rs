@@ -8,18 +8,19 @@ use super::{
     response::{self, Content, Response, put},
     session::Session,
 };
-use crate::documents::{Query, invalid, time_text};
+use crate::documents::{Query, invalid};
 use hyper::{
     HeaderMap, Method, Request, StatusCode,
     body::Incoming,
     header::{CONTENT_TYPE, HeaderValue},
 };
+use millrace_documents::{TableEntryDoc, TableKeyDoc, moment_of};
 use millrace_node::{
     Access, AppendOptions,
     manage::{Managed, Order},
 };
 use millrace_wire::{
-    Code, DatabaseName, EventId, Hlc, JsonBytes, Result, TableMode,
+    Code, DatabaseName, EventId, Result, TableMode,
     protocol::Fence,
     table::{
         Condition, KeyRange, KeyType, SCAN_MAX, TableAnswer, TableCodec, TableEntry, TableOptions, TableRequest,
@@ -48,46 +49,6 @@ struct NewTable {
 #[serde(deny_unknown_fields)]
 struct Increment {
     increment: i64,
-}
-
-/// An entry in JSON.
-#[derive(Serialize)]
-struct TableEntryDoc<'e> {
-    key: TableKeyDoc<'e>,
-    version: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    time: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expires: Option<String>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    deleted: bool,
-    #[serde(flatten)]
-    value: Option<JsonBytes<'e>>,
-}
-
-/// A key that is text, or its bytes.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum TableKeyDoc<'e> {
-    Text(&'e str),
-    Bytes(JsonBytes<'e>),
-}
-
-fn time_of(us: u64) -> Option<String> {
-    (us > 0).then(|| time_text(Hlc::from_wall_us(us)))
-}
-
-impl<'e> TableEntryDoc<'e> {
-    fn of(entry: &'e TableEntry, keys_only: bool) -> Self {
-        Self {
-            key: std::str::from_utf8(&entry.key).map_or(TableKeyDoc::Bytes(JsonBytes(&entry.key)), TableKeyDoc::Text),
-            version: entry.version,
-            time: time_of(entry.time_us),
-            expires: time_of(entry.expires_us),
-            deleted: entry.value.is_none(),
-            value: entry.value.as_deref().filter(|_| !keys_only).map(JsonBytes),
-        }
-    }
 }
 
 #[derive(Serialize)]
@@ -187,9 +148,7 @@ pub(super) async fn scan<B>(session: &Session, namespace: &str, table: &str, req
     let answer = ask(&access, table, TableRequest::Scan { range, limit, keys_only }.encode(), &head).await?;
     // The smallest key after the last one.
     let next = answer.more.then(|| answer.entries.last().map(|entry| [&*entry.key, &[0]].concat())).flatten();
-    let next = next
-        .as_deref()
-        .map(|next| std::str::from_utf8(next).map_or(TableKeyDoc::Bytes(JsonBytes(next)), TableKeyDoc::Text));
+    let next = next.as_deref().map(TableKeyDoc::of);
     let entries = answer.entries.iter().map(|entry| TableEntryDoc::of(entry, keys_only)).collect();
     Ok(response::document(StatusCode::OK, &TableEntriesDoc { entries, next }))
 }
@@ -294,7 +253,7 @@ fn value(session: &Session, entry: TableEntry, described: &TableAnswer, headers:
     put(out, "etag", &tag);
     put(out, "millrace-version", &entry.version.to_string());
     for (name, us) in [("millrace-time", entry.time_us), ("millrace-expires", entry.expires_us)] {
-        if let Some(time) = time_of(us) {
+        if let Some(time) = moment_of(us) {
             put(out, name, &time);
         }
     }

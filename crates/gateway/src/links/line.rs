@@ -7,9 +7,8 @@ use millrace_client::{
 };
 use millrace_wire::{
     Code, Error, EventId, Hlc, Peer, Result,
-    protocol::{Failure, Frame, Message},
+    protocol::{Decode, Failure, Frame, Message},
 };
-use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     path::Path,
     sync::Arc,
@@ -154,12 +153,12 @@ fn failure(frame: &Frame<'_>) -> Result<Error> {
 }
 
 /// A message of a type that has to come here.
-pub(super) fn expect<'b, M: Message + Deserialize<'b>>(frame: &Frame<'b>) -> Result<M> {
+pub(super) fn expect<'b, M: Message + Decode<'b>>(frame: &Frame<'b>) -> Result<M> {
     frame.message()
 }
 
 /// The same for one that borrows nothing.
-pub(super) fn owned<M: Message + DeserializeOwned>(frame: &Frame<'_>) -> Result<M> {
+pub(super) fn owned<M: Message + for<'b> Decode<'b>>(frame: &Frame<'_>) -> Result<M> {
     frame.message()
 }
 

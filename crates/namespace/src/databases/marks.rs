@@ -8,12 +8,12 @@
 //! longer, and never too short.
 
 use super::{
-    DatabaseSettings, Progress, settings,
+    DatabaseSettings, Progress, WriterReport, settings,
     written::{Awaited, Look, Written},
 };
 use crate::{
     Namespace,
-    gate::{Marks, Need, Shows},
+    gate::{Marks, Need, Shows, Watermark},
 };
 use millrace_journal::{
     Catalog, Entry, Journal, KeyedRead, Kind, Log, Operation, Outcome, Position, ReadFrom, Scan, What,
@@ -25,6 +25,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread::Thread,
 };
 
 /// Most databases of a namespace.
@@ -126,6 +127,8 @@ pub struct DatabaseMarks {
     seen: (AtomicU64, AtomicU64),
     settings: Mutex<Option<Log>>,
     state: Mutex<MarksState>,
+    /// The thread that has to know when an answer begins to wait.
+    supervisor: Mutex<Option<Thread>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -164,6 +167,7 @@ impl Namespace {
             any: AtomicBool::new(false),
             seen: (AtomicU64::new(u64::MAX), AtomicU64::new(0)),
             settings: Mutex::default(),
+            supervisor: Mutex::default(),
             state: Mutex::new(MarksState {
                 scan: None,
                 catalog: None,
@@ -184,16 +188,19 @@ impl Namespace {
 
 /// How another process learns what the host has written.
 fn look(namespace: &Namespace, settings: DatabaseSettings) -> Look {
-    let namespace = namespace.downgrade();
-    Box::new(move || {
+    let (of_reached, of_report, name) = (namespace.downgrade(), namespace.downgrade(), settings.name);
+    let reached = move || {
         let waiting = |detail: String| Code::WritesWaiting.error(detail);
-        let namespace = namespace().ok_or_else(|| waiting("the namespace was closed".into()))?;
+        let namespace = of_reached().ok_or_else(|| waiting("the namespace was closed".into()))?;
         let reached = Progress::of(&namespace, &settings).number;
         match namespace.host() {
             Ok(None) => Err(waiting(format!("no host is running, which would write to database '{}'", settings.name))),
             _ => Ok(reached),
         }
-    })
+    };
+    let report =
+        move || of_report().map_or_else(WriterReport::default, |namespace| WriterReport::of(&namespace, &name));
+    Look { reached: Box::new(reached), report: Box::new(report) }
 }
 
 impl DatabaseMarks {
@@ -245,6 +252,27 @@ impl DatabaseMarks {
         let written = locked(&self.state).databases.iter().find(|written| written.name == *database).cloned();
         if let Some(written) = written {
             written.advance(number);
+        }
+    }
+
+    /// From now on this thread is unparked whenever an answer of this process begins to wait for a database.
+    pub fn unpark_when_awaited(&self, supervisor: Thread) {
+        *locked(&self.supervisor) = Some(supervisor);
+    }
+
+    /// The wait of one answer.
+    fn awaited(&self, written: &Arc<Written>) -> Arc<dyn Watermark> {
+        if let Some(supervisor) = &*locked(&self.supervisor) {
+            supervisor.unpark();
+        }
+        Awaited::begin(written.clone())
+    }
+
+    /// Notes what the writer of a database says, for the errors of answers that wait too long.
+    pub fn note(&self, database: &DatabaseName, report: &WriterReport) {
+        let written = locked(&self.state).databases.iter().find(|written| written.name == *database).cloned();
+        if let Some(written) = written {
+            written.note(report);
         }
     }
 
@@ -308,7 +336,7 @@ impl DatabaseMarks {
                 let newest = state.newest[index];
                 // What is written is forgotten, and never was unwritten for this process.
                 let upto = state.unwritten[index].back().map_or(0, |batch| batch.number.max(newest));
-                needs.push((Awaited::begin(written.clone()), upto));
+                needs.push((self.awaited(written), upto));
             }
         }
         Ok(needs)
@@ -335,7 +363,7 @@ impl Marks for DatabaseMarks {
         let Ok(state) = state else {
             // The journal cannot be read, so nothing is known to be written.
             let state = locked(&self.state);
-            needs.extend(state.databases.iter().map(|written| (Awaited::begin(written.clone()), u64::MAX)));
+            needs.extend(state.databases.iter().map(|written| (self.awaited(written), u64::MAX)));
             return;
         };
         let mut mark = Mark::default();
@@ -352,7 +380,7 @@ impl Marks for DatabaseMarks {
                 let _ = written.look();
             }
             if written.reached() < number {
-                needs.push((Awaited::begin(written.clone()), number));
+                needs.push((self.awaited(written), number));
             }
         }
     }

@@ -20,6 +20,16 @@ pub struct Trouble {
     pub detail: String,
 }
 
+impl Trouble {
+    /// As part of a sentence, with what to do about it. A writer that `is_stopped` needs somebody to do that.
+    pub fn words(&self, is_stopped: bool) -> String {
+        let Self { code, detail } = self;
+        let state = if is_stopped { "its writer has stopped" } else { "nothing is written at present" };
+        let remedy = Code::from_id(code).map_or("", Code::remedy);
+        format!("{state}: {code}: {}. {remedy}", detail.trim_end_matches(['.', ';', ' ']))
+    }
+}
+
 /// What the writer of a database has done since the host started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -70,7 +80,13 @@ impl WriterReport {
         let _ = folder.and_then(|()| fs::write(&new, text)).and_then(|()| fs::rename(&new, &path));
     }
 
-    fn of(namespace: &Namespace, database: &DatabaseName) -> Self {
+    /// Why nothing is written, and what to do about it, if that is so.
+    pub fn words(&self) -> Option<String> {
+        self.trouble.as_ref().map(|trouble| trouble.words(self.is_stopped))
+    }
+
+    /// What the host has left.
+    pub(super) fn of(namespace: &Namespace, database: &DatabaseName) -> Self {
         let path = path(namespace, database);
         let is_small = fs::metadata(&path).is_ok_and(|found| found.len() <= REPORT_MAX_BYTES);
         let text = if is_small { fs::read(&path).ok() } else { None };

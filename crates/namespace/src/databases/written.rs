@@ -1,5 +1,6 @@
 //! The watermark of one database: up to which number everything is written.
 
+use super::WriterReport;
 use crate::gate::Watermark;
 use millrace_wire::{Code, DatabaseName, Error, Result};
 use std::{
@@ -24,12 +25,19 @@ pub struct Written {
     reached: AtomicU64,
     waiting: Mutex<Vec<Waiter>>,
     advanced: Condvar,
+    /// What the writer says, in the process that writes.
+    report: Mutex<WriterReport>,
     /// Asks another process for progress, where this one does not write.
     look: Option<Look>,
 }
 
-/// Says how far the host has written; an error if there is no host.
-pub(super) type Look = Box<dyn Fn() -> Result<u64> + Send + Sync>;
+/// How a process that does not write learns from the host.
+pub(super) struct Look {
+    /// How far the host has written; an error if there is no host.
+    pub reached: Box<dyn Fn() -> Result<u64> + Send + Sync>,
+    /// What the host's writer says.
+    pub report: Box<dyn Fn() -> WriterReport + Send + Sync>,
+}
 
 struct Waiter {
     upto: u64,
@@ -39,7 +47,8 @@ struct Waiter {
 
 impl Written {
     pub fn new(name: DatabaseName, reached: u64, look: Option<Look>) -> Arc<Self> {
-        Arc::new(Self { name, reached: reached.into(), waiting: Mutex::default(), advanced: Condvar::new(), look })
+        let (waiting, report) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { name, reached: reached.into(), waiting, advanced: Condvar::new(), report, look })
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<Waiter>> {
@@ -59,9 +68,22 @@ impl Written {
     /// Asks the host how far it is, if another process is the host.
     pub fn look(&self) -> Result<()> {
         if let Some(look) = &self.look {
-            self.reached.fetch_max(look()?, Ordering::AcqRel);
+            self.reached.fetch_max((look.reached)()?, Ordering::AcqRel);
         }
         Ok(())
+    }
+
+    /// Notes what the writer says.
+    pub fn note(&self, report: &WriterReport) {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone_from(report);
+    }
+
+    /// What the writer says.
+    pub fn report(&self) -> WriterReport {
+        match &self.look {
+            Some(look) => (look.report)(),
+            None => self.report.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
     }
 
     /// Everything up to this number is written.
@@ -99,7 +121,11 @@ impl Awaited {
 
     fn too_long(&self) -> Error {
         let (name, seconds) = (&self.written.name, PATIENCE.as_secs());
-        Code::WritesWaiting.error(format!("database '{name}' has not got the writes within {seconds} s"))
+        let mut detail = format!("database '{name}' has not got the writes within {seconds} s");
+        if let Some(why) = self.written.report().words() {
+            detail += &format!("; {}", why.trim_end_matches('.'));
+        }
+        Code::WritesWaiting.error(detail)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{
     AppendOptions, Backfilled, Gated, Namespace, Receipt, RunView, Shows, Site, Stretch,
     audit::{Act, Audited, audit},
     cluster::Cluster,
-    functions,
+    documents, functions,
     invoke::{INVOKE_HISTORY, log_to_invoke, no_run},
     links::{Links, RelayOptions},
     manage::{
@@ -13,6 +13,7 @@ use crate::{
         Stopped, uploads::Uploads,
     },
 };
+use millrace_documents::LinkDoc;
 use millrace_namespace::{Definition, Letters, Retried, databases::DatabaseSettings, no_function};
 use millrace_security::{
     check::target,
@@ -126,7 +127,7 @@ impl Access {
                 let name = links.peer(&peer)?.name;
                 self.audit_link(Act::OutboxSet, format!("peer {name}: {to}"))?;
                 links.set_peer(&name, &to)?;
-                self.link_view("outbox", &name).map(Managed::Link)
+                self.link_doc("outbox", &name).map(Managed::Link)
             }
             Order::CreateTable { table, history, keys, codec, ttl_ms, database, mode } => {
                 let history = match history {
@@ -372,7 +373,7 @@ impl Access {
         let links = Links::of(self.namespace());
         self.audit_link(Act::RelayAdd, format!("{from} to {to}"))?;
         let relay = links.add_relay(&from, &to, options)?;
-        self.link_view("relay", &relay.name).map(Managed::Link)
+        self.link_doc("relay", &relay.name).map(Managed::Link)
     }
 
     fn set_relay(&self, name: &str, from: Option<&str>, to: Option<&str>) -> Result<Managed> {
@@ -387,17 +388,18 @@ impl Access {
         }
         self.audit_link(Act::RelaySet, format!("relay '{}': {from} to {to}", name.escape_debug()))?;
         links.set_relay(&moved)?;
-        self.link_view("relay", name).map(Managed::Link)
+        self.link_doc("relay", name).map(Managed::Link)
     }
 
     fn audit_link(&self, act: Act, about: String) -> Result<()> {
         audit(self.namespace(), &self.by(act).about(about))
     }
 
-    fn link_view(&self, kind: &str, name: &str) -> Result<Box<crate::links::LinkView>> {
+    fn link_doc(&self, kind: &str, name: &str) -> Result<Box<LinkDoc>> {
         let views = Links::of(self.namespace()).view()?;
-        let view = views.into_iter().find(|view| view.kind == kind && view.name == name);
-        view.map(Box::new).ok_or_else(|| Code::RelayNotFound.error(format!("no {kind} '{}'", name.escape_debug())))
+        let view = views.iter().find(|view| view.kind == kind && view.name == name);
+        view.map(|view| Box::new(documents::link(view)))
+            .ok_or_else(|| Code::RelayNotFound.error(format!("no {kind} '{}'", name.escape_debug())))
     }
 
     /// A caller without the right gets the same answer whether or not there is a relay of this name.
@@ -427,7 +429,7 @@ impl Access {
         let records = resumed.records();
         let passed_over =
             resumed.passed_over.map(|(first, last)| PassedOver { records, first, last, lost: resumed.lost });
-        Ok(Managed::Resumed { relay: self.link_view("relay", name)?, passed_over })
+        Ok(Managed::Resumed { relay: self.link_doc("relay", name)?, passed_over })
     }
 }
 

@@ -1,8 +1,10 @@
 //! Builds the documents about a namespace: the same for a host, and for a program that uses the files.
 
+mod records;
 pub(crate) mod series;
 mod work;
 
+pub use records::{damaged, entry, link, whole_record};
 pub use work::{failures, output, tasks};
 
 use crate::{

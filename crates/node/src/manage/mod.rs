@@ -11,9 +11,10 @@ use crate::{
     changes::Step,
     cluster::RotatedSecret,
     databases::WhenRefused,
-    links::{LinkView, OnGap, Resent},
+    links::{OnGap, Resent},
 };
 use bundle::Bundle;
+use millrace_documents::LinkDoc;
 use millrace_wire::{
     DatabaseName, TableMode, TimeField,
     table::{KeyType, TableCodec},
@@ -417,7 +418,7 @@ pub enum Managed {
         given_up: u64,
     },
     /// A relay or a peer as it is now.
-    Link(Box<LinkView>),
+    Link(Box<LinkDoc>),
     /// A relay was removed, or is leaving.
     RelayLeft {
         /// The relay.
@@ -429,7 +430,7 @@ pub enum Managed {
     Resumed {
         /// The relay.
         #[serde(flatten)]
-        relay: Box<LinkView>,
+        relay: Box<LinkDoc>,
         /// The records that it skips.
         passed_over: Option<PassedOver>,
     },

@@ -9,10 +9,12 @@
 //! `length` counts the bytes after it. `cause` is nil or the 16 bytes of an event id; `message` is a map. A sixth element names the
 //! capability that the request uses, by its slot on the connection, 1 to 15. Without it, this is slot 0.
 
-use super::{SLOTS, strict::Strict};
+use super::{
+    SLOTS,
+    codec::{Decode, Encode, MessageReader},
+};
 use crate::{Code, Error, EventId, Hlc, Result};
 use rmp::Marker;
-use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 /// The first bytes of a client, before its first frame. No HTTP request begins with them, so one port serves both.
 pub const PREFACE: [u8; 4] = *b"MR/2";
@@ -25,11 +27,9 @@ pub const HELLO_MAX_BYTES: usize = 16 << 10;
 
 const LENGTH_BYTES: usize = 4;
 const ELEMENTS: u32 = 5;
-/// How deeply a message may nest: ours nest three deep.
-const DEPTH_MAX: usize = 8;
 
 /// A message that a frame can have.
-pub trait Message: Serialize {
+pub trait Message: Encode {
     /// Its number in the protocol.
     const TYPE: u8;
 }
@@ -59,18 +59,13 @@ pub struct Frame<'b> {
 
 impl<'b> Frame<'b> {
     /// The message, which must be of the right type and fill the frame.
-    pub fn message<M: Message + Deserialize<'b>>(&self) -> Result<M> {
+    pub fn message<M: Message + Decode<'b>>(&self) -> Result<M> {
         if self.kind != M::TYPE {
             return Err(Code::MessageUnexpected.error(format!("message of type {} instead of {}", self.kind, M::TYPE)));
         }
-        let mut deserializer = rmp_serde::Deserializer::from_read_ref(self.body);
-        deserializer.set_max_depth(DEPTH_MAX + 1); // it refuses the depth that it is given
-        let message = M::deserialize(Strict(&mut deserializer))
-            .map_err(|error| malformed(format!("message of type {}: {error}", self.kind)))?;
-        match IgnoredAny::deserialize(&mut deserializer) {
-            Err(rmp_serde::decode::Error::InvalidMarkerRead(_)) => Ok(message), // nothing is left
-            _ => Err(malformed(format!("message of type {}: bytes follow it", self.kind))),
-        }
+        let mut reader = MessageReader::new(self.body);
+        let message = M::decode(&mut reader).and_then(|message| reader.end().map(|()| message));
+        message.map_err(|wrong| malformed(format!("message of type {}: {wrong}", self.kind)))
     }
 }
 
@@ -88,7 +83,7 @@ pub fn encode<M: Message>(out: &mut Vec<u8>, heading: Heading, message: &M) {
     } else {
         rmp::encode::write_bin(out, &heading.cause.get().to_le_bytes()).expect(infallible);
     }
-    rmp_serde::encode::write_named(out, message).expect("our messages have no maps with odd keys");
+    message.encode(out);
     if heading.slot != 0 {
         rmp::encode::write_uint(out, u64::from(heading.slot)).expect(infallible);
     }

@@ -2,12 +2,13 @@
 //!
 //! [`frame`] splits a byte stream into frames; [`messages`] has their contents, generated from `spec/messages.toml`.
 
+mod codec;
 mod fence;
 mod frame;
 mod messages;
-mod strict;
 mod values;
 
+pub use codec::{Decode, Encode, Malformed, MessageReader};
 pub use fence::FENCE_NAME_MAX_BYTES;
 pub use frame::{
     FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, HELLO_MAX_BYTES, Heading, Message, PREFACE, encode, split,

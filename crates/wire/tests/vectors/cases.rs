@@ -2,7 +2,6 @@
 
 use super::Case;
 use millrace_wire::{Durability, EventId, Hlc, NamespaceId, protocol::*};
-use serde::de::DeserializeOwned;
 
 const NOW: u64 = 1_700_000_000_000_000 << 12;
 
@@ -22,7 +21,7 @@ fn last_id() -> EventId {
 /// A case of a message that owns its data.
 pub fn owned<M>(name: &'static str, heading: Heading, message: M) -> Case
 where
-    M: Message + DeserializeOwned + PartialEq + std::fmt::Debug + 'static,
+    M: Message + for<'b> Decode<'b> + PartialEq + std::fmt::Debug + 'static,
 {
     let mut bytes = Vec::new();
     encode(&mut bytes, heading, &message);

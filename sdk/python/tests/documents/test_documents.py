@@ -62,10 +62,13 @@ class Described:
         }
 
     def over_http(self, name: str) -> Any:
+        return self.get(self.paths[name])
+
+    def get(self, path: str) -> Any:
         with contextlib.closing(http.client.HTTPConnection("localhost")) as connection:
             connection.sock = socket.socket(socket.AF_UNIX)
             connection.sock.connect(self.host.socket.removeprefix("unix:"))
-            connection.request("GET", f"/v1/namespaces/farm/{self.paths[name]}")
+            connection.request("GET", f"/v1/namespaces/farm/{path}")
             answer = connection.getresponse()
             text = answer.read()
         assert answer.status == 200, text
@@ -74,11 +77,14 @@ class Described:
     def of_program(self, place: str, name: str) -> Any:
         words = {"logs": "log ls", "functions": "function ls", "runs": "run ls", "why": "why fail"}
         command = words.get(name) or f"run show {self.paths[name].removeprefix('runs/')}"
+        items = self.lines(place, command)
+        return items[0] if name in ("run", "why") else {name: items}
+
+    def lines(self, place: str, command: str) -> list[Any]:
         arguments = [str(self._binary), "--json", "-n", place, *command.split()]
         done = subprocess.run(arguments, cwd=self._folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert done.returncode == 0, done.stderr
-        items = [json.loads(line) for line in done.stdout.splitlines()]
-        return items[0] if name in ("run", "why") else {name: items}
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +143,17 @@ def test_all_describe_a_namespace_alike(described: Described, name: str) -> None
                 assert fixed(document) == fixed(of_logs)
             else:
                 assert fixed(document) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "within", "command"),
+    [
+        ("logs/raw/records?from=1", "records", "log get raw --all"),
+        ("journal?last=40", "entries", "journal show --last 40"),
+    ],
+)
+def test_records_and_entries_are_shown_alike(described: Described, path: str, within: str, command: str) -> None:
+    answered = described.get(path)[within]
+    assert len(answered) > 0
+    assert described.lines(described.namespace.address, command) == answered
+    assert described.lines(described.host.address, command) == answered

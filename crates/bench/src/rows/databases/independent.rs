@@ -109,9 +109,9 @@ pub fn independent(context: &Context) -> Outcome<Measured> {
              reads one of its records in turn, each {} µs after the answer before, {COUNT} times; durability memory. In \
              turn: the same with another host, which has no tables. Value: the median of the p99 of {repetitions} \
              repetitions, {}; ratio of appends in the same repetition: {}; of gets: {}. Meanwhile another client asks \
-             for an unwritten key, and gets no value ({}). Every commit of a namespace with a database, also of \
-             another log, wakes the thread that looks after the writers, which wakes the writer; and for an answer the \
-             gate looks up the mark of what it shows. The rest is as without tables.",
+             for an unwritten key, and gets no value ({}). While other logs grow, the thread that looks after the \
+             writers of databases does so every 10 ms; and for an answer the gate looks up the mark of what it shows. \
+             The rest is as without tables.",
             figure(PACE.as_micros() as f64),
             p99.spread(),
             over[0].spread(),

@@ -12,6 +12,7 @@ use crate::{
     show,
 };
 use millrace_client::{Record, blocking::Client};
+use millrace_documents::TopicRecordDoc;
 use millrace_node::{Address, Code, HISTORY_ALL, Hlc, Result};
 use serde_json::{Value, json};
 use std::{
@@ -216,9 +217,7 @@ fn index(text: &str) -> Result<u64> {
 }
 
 fn object(topic: &str, record: &Record) -> Value {
-    let mut object = json!({ "topic": topic, "index": record.seqno, "time": show::rfc3339(record.hlc) });
-    show::put_data(&mut object, &record.data);
-    object
+    json!(TopicRecordDoc::of(topic, record.seqno, record.hlc, &record.data))
 }
 
 fn print(topic: &str, record: &Record, out: &mut Out) -> Outcome {

@@ -18,7 +18,7 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_node::{Code, Error, HISTORY_ALL, LogName, Record, Result, TimeField, history};
+use millrace_node::{Code, Error, HISTORY_ALL, LogName, Record, Result, TimeField, documents::whole_record, history};
 use serde_json::{Value, json};
 
 pub fn run(command: &LogCommand, global: &Global, out: &mut Out) -> Outcome {
@@ -217,15 +217,7 @@ fn parse_seqno(text: &str) -> Result<u64> {
 
 /// A record for programs.
 fn record_object(log: &str, record: &Record) -> Value {
-    let mut object = json!({
-        "log": log, "seqno": record.seqno, "id": show::id(record.id), "time": show::rfc3339(record.hlc),
-        "cause": show::id(record.cause),
-    });
-    if !record.headers.is_empty() {
-        object["headers"] = json!(record.headers);
-    }
-    show::put_data(&mut object, &record.payload);
-    object
+    json!(whole_record(log, record))
 }
 
 #[cfg(test)]

@@ -10,16 +10,16 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_documents::rfc3339;
+use millrace_documents::{TableEntryDoc, TableKeyDoc};
 use millrace_node::{AppendOptions, Code, HISTORY_ALL, LogName, Result, history};
 use millrace_wire::{
-    Hlc, JsonBytes,
+    Hlc,
     table::{
         Condition, KeyRange, SCAN_MAX, TableAnswer, TableEntry, TableOptions, TableRequest, after_prefix, show_key,
     },
     units,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::{os::unix::ffi::OsStrExt, time::Duration};
 
 pub fn run(command: &TableCommand, global: &Global, out: &mut Out) -> Outcome {
@@ -30,7 +30,7 @@ pub fn run(command: &TableCommand, global: &Global, out: &mut Out) -> Outcome {
         TableCommand::Get(args) => {
             let entry = get(&place, &args.at.table, args.at.key.as_bytes())?;
             if out.json() {
-                out.object(&object(&entry, true))?;
+                out.object(&json!(TableEntryDoc::of(&entry, false)))?;
             } else if args.raw {
                 out.bytes(entry.value.as_deref().unwrap_or_default())?;
             } else {
@@ -92,7 +92,7 @@ fn put(place: &Place, args: &PutArgs, out: &mut Out) -> Outcome {
     let answer = place.ask_table(&args.at.table, &request, options)?;
     let version = answer.entries.first().map_or(0, |entry| entry.version);
     if out.json() {
-        out.object(&json!({ "table": args.at.table, "key": shown_key(key), "version": version }))?;
+        out.object(&json!({ "table": args.at.table, "key": TableKeyDoc::of(key), "version": version }))?;
     } else {
         out.line(version.to_string())?;
     }
@@ -117,7 +117,9 @@ fn delete(place: &Place, args: &DeleteKeyArgs, out: &mut Out) -> Outcome {
     let answer = ask(place, table, &TableRequest::Delete { key, condition })?;
     let entry = answer.entries.first().ok_or_else(|| absent(table, key))?;
     if out.json() {
-        out.object(&json!({ "table": table, "key": shown_key(key), "version": entry.version, "change": "deleted" }))?;
+        out.object(
+            &json!({ "table": table, "key": TableKeyDoc::of(key), "version": entry.version, "change": "deleted" }),
+        )?;
     } else {
         out.line(format!("deleted {}", show_key(key)))?;
     }
@@ -129,37 +131,11 @@ fn increment(place: &Place, args: &IncrementArgs, out: &mut Out) -> Outcome {
     let answer = ask(place, table, &TableRequest::Increment { key, amount: args.by })?;
     let entry = answer.entries.first().ok_or_else(|| absent(table, key))?;
     if out.json() {
-        out.object(&object(entry, true))?;
+        out.object(&json!(TableEntryDoc::of(entry, false)))?;
     } else {
         out.line(show::whole(entry.value.as_deref().unwrap_or_default()))?;
     }
     Ok(())
-}
-
-/// A key as JSON: text, or an object with its bytes.
-fn shown_key(key: &[u8]) -> Value {
-    std::str::from_utf8(key).map_or_else(|_| json!(JsonBytes(key)), Value::from)
-}
-
-fn object(entry: &TableEntry, with_value: bool) -> Value {
-    let mut object = Map::new();
-    object.insert("key".into(), shown_key(&entry.key));
-    object.insert("version".into(), entry.version.into());
-    for (name, us) in [("time", entry.time_us), ("expires", entry.expires_us)] {
-        if us > 0 {
-            object.insert(name.into(), rfc3339(Hlc::from_wall_us(us)).into());
-        }
-    }
-    match entry.value.as_deref() {
-        None => drop(object.insert("deleted".into(), true.into())),
-        Some(value) if with_value => {
-            if let Value::Object(fields) = json!(JsonBytes(value)) {
-                object.extend(fields);
-            }
-        }
-        Some(_) => {}
-    }
-    Value::Object(object)
 }
 
 fn scan(place: &Place, args: &ScanArgs, out: &mut Out) -> Outcome {
@@ -178,7 +154,7 @@ fn scan(place: &Place, args: &ScanArgs, out: &mut Out) -> Outcome {
         let width = answer.entries.iter().map(|entry| show_key(&entry.key).chars().count()).max().unwrap_or(0).min(40);
         for entry in &answer.entries {
             if out.json() {
-                out.object(&object(entry, !keys_only))?;
+                out.object(&json!(TableEntryDoc::of(entry, keys_only)))?;
             } else if keys_only {
                 out.line(show_key(&entry.key))?;
             } else {
@@ -204,7 +180,7 @@ fn versions(place: &Place, args: &VersionsArgs, out: &mut Out) -> Outcome {
     let width = answer.entries.first().map_or(0, |entry| entry.version.to_string().len());
     for entry in &answer.entries {
         if out.json() {
-            out.object(&object(entry, true))?;
+            out.object(&json!(TableEntryDoc::of(entry, false)))?;
             continue;
         }
         let value = entry.value.as_deref().map_or_else(|| "(deleted)".into(), show::one_line);

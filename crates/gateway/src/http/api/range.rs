@@ -2,14 +2,15 @@
 
 use super::{Rationed, WAIT_MAX_MS, accepts, bytes_of, durability, rationed, tail::parquet, wait_of};
 use crate::{
-    documents::{Query, RecordDoc, invalid, moment},
+    documents::{Query, invalid, moment},
     http::{
         response::{self, Response, put},
         session::Session,
     },
 };
 use hyper::{Request, StatusCode, header::HeaderValue};
-use millrace_node::Record;
+use millrace_documents::RecordDoc;
+use millrace_node::{Record, documents::whole_record};
 use millrace_wire::{Code, Result};
 use serde::Serialize;
 use tokio::time::timeout;
@@ -81,7 +82,7 @@ pub(in crate::http) async fn read<B>(
     let text = match accepts(request.headers(), NDJSON) {
         true => lines(name, &records),
         false => {
-            let records = records.iter().map(|record| RecordDoc::of(name, record)).collect();
+            let records = records.iter().map(|record| whole_record(name, record)).collect();
             serde_json::to_vec(&Records { log: name, incarnation: log.id(), records, next })
         }
     };
@@ -103,7 +104,7 @@ fn names_from<B>(request: &Request<B>) -> bool {
 fn lines(log: &str, records: &[Record]) -> serde_json::Result<Vec<u8>> {
     let mut text = Vec::new();
     for record in records {
-        serde_json::to_writer(&mut text, &RecordDoc::of(log, record))?;
+        serde_json::to_writer(&mut text, &whole_record(log, record))?;
         text.push(b'\n');
     }
     Ok(text)

@@ -2,7 +2,7 @@
 
 use super::{Rationed, WAIT_MAX_MS, accepts, durability, header, rationed, wait_of};
 use crate::{
-    documents::{Query, RecordDoc, shown, time_text, whole_number},
+    documents::{Query, shown, whole_number},
     http::{
         response::{self, Content, Response, put},
         session::Session,
@@ -13,8 +13,8 @@ use hyper::{
     body::Bytes,
     header::{CONTENT_TYPE, HeaderValue},
 };
-use millrace_documents::id_text;
-use millrace_node::{Access, Record};
+use millrace_documents::{id_text, rfc3339};
+use millrace_node::{Access, Record, documents::whole_record};
 use millrace_wire::{Code, Result};
 use std::{ops::Range, time::Duration};
 use tokio::time::timeout;
@@ -96,7 +96,7 @@ fn answer(session: &Session, log: &str, mut record: Record, headers: &HeaderMap)
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else if accepts(headers, "application/json") {
-        let text = serde_json::to_vec(&RecordDoc::of(log, &record))
+        let text = serde_json::to_vec(&whole_record(log, &record))
             .map_err(|error| Code::HostInternal.error(format!("the record cannot be written as JSON: {error}")))?;
         response::json(StatusCode::OK, text)
     } else {
@@ -106,7 +106,7 @@ fn answer(session: &Session, log: &str, mut record: Record, headers: &HeaderMap)
     let out = response.headers_mut();
     put(out, "millrace-seqno", &record.seqno.to_string());
     put(out, "millrace-id", &record.id.to_string());
-    put(out, "millrace-time", &time_text(record.hlc));
+    put(out, "millrace-time", &rfc3339(record.hlc));
     if let Some(cause) = id_text(record.cause) {
         put(out, "millrace-cause", &cause);
     }

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     cluster::topics::{self, LOCAL, replied},
-    documents::{Query, invalid, shown, time_text, whole_number},
+    documents::{Query, invalid, shown, whole_number},
     http::{
         connection::body,
         response::{self, Content, Response, put},
@@ -18,11 +18,12 @@ use hyper::{
     body::{Bytes, Incoming},
     header::{CONTENT_TYPE, HeaderValue, LOCATION},
 };
+use millrace_documents::{TopicRecordDoc, rfc3339};
 use millrace_node::{
     Access, Record, Right,
     cluster::{NewPublish, TopicOptions},
 };
-use millrace_wire::{Code, EventId, HISTORY_DEFAULT, Hlc, JsonBytes, Result, history};
+use millrace_wire::{Code, EventId, HISTORY_DEFAULT, Hlc, Result, history};
 use serde::{Deserialize, Serialize};
 
 /// The attributes of a new topic.
@@ -56,19 +57,8 @@ struct Published<'t> {
 }
 
 /// A record of a topic with its bytes.
-#[derive(Serialize)]
-pub(super) struct TopicRecordDoc<'r> {
-    topic: &'r str,
-    index: u64,
-    time: String,
-    #[serde(flatten)]
-    data: JsonBytes<'r>,
-}
-
-impl<'r> TopicRecordDoc<'r> {
-    pub(super) fn of(topic: &'r str, record: &'r Record) -> Self {
-        Self { topic, index: record.seqno, time: time_text(record.hlc), data: JsonBytes(&record.payload) }
-    }
+pub(super) fn topic_record<'r>(topic: &'r str, record: &'r Record) -> TopicRecordDoc<'r> {
+    TopicRecordDoc::of(topic, record.seqno, record.hlc, &record.payload)
 }
 
 #[derive(Serialize)]
@@ -176,7 +166,7 @@ pub(in crate::http) async fn range<B>(
     }
     let (records, next) = topics::range(cluster, topic, from, count, of_logs::RECORDS_MAX_BYTES).await?;
     let _reserved = Reservation::of(bytes_of(&records))?;
-    let docs = records.iter().map(|record| TopicRecordDoc::of(topic, record)).collect();
+    let docs = records.iter().map(|record| topic_record(topic, record)).collect();
     let mut response = response::document(StatusCode::OK, &Records { topic, records: docs, next });
     put(response.headers_mut(), "millrace-next", &next.to_string());
     response.headers_mut().insert("cache-control", HeaderValue::from_static("private, no-cache"));
@@ -223,7 +213,7 @@ pub(in crate::http) async fn record<B>(
     }
     let record = topics::get(cluster, topic, index).await?;
     let mut response = if accepts(request.headers(), "application/json") {
-        response::document(StatusCode::OK, &TopicRecordDoc::of(topic, &record))
+        response::document(StatusCode::OK, &topic_record(topic, &record))
     } else {
         let mut response = hyper::Response::new(Content::whole(record.payload));
         let out = response.headers_mut();
@@ -234,7 +224,7 @@ pub(in crate::http) async fn record<B>(
     };
     let out = response.headers_mut();
     put(out, "millrace-index", &record.seqno.to_string());
-    put(out, "millrace-time", &time_text(record.hlc));
+    put(out, "millrace-time", &rfc3339(record.hlc));
     out.insert("cache-control", HeaderValue::from_static("private, no-cache"));
     out.insert("vary", HeaderValue::from_static("accept"));
     Ok(response)

@@ -2,10 +2,9 @@
 //! Functions, relays and code.
 
 use crate::{Durability, EventId, protocol::Message};
-use serde::{Deserialize, Serialize};
 
 /// Requests a change. Answered with [`super::Document`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manage<'b> {
     /// The JSON text, as in the body of `POST /v1/namespaces/NAME/manage`.
     pub json: &'b str,
@@ -16,26 +15,21 @@ impl Message for Manage<'_> {
 }
 
 /// Appends a record that runs one function, and waits for the run if that is asked for. Answered with [`super::InvokedFunction`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InvokeFunction<'b> {
     /// The function.
     pub function: &'b str,
     /// The record's bytes.
-    #[serde(borrow, with = "serde_bytes")]
     pub data: &'b [u8],
     /// The log to append to; by default the only one that the function is bound to, or, if it is bound to none, `invoke/FUNCTION`, which is
     /// created if it does not exist.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<&'b str>,
     /// The durability that the answer requires; by default the namespace's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<Durability>,
     /// The idempotency key, 1 to 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<&'b str>,
     /// How long to wait for the end of the run, at most 300 000 ms; if it has not ended then, the answer says so. Earlier hosts do not
     /// wait.
-    #[serde(default, skip_serializing_if = "is_zero_u32")]
     pub wait_ms: u32,
 }
 
@@ -44,7 +38,7 @@ impl Message for InvokeFunction<'_> {
 }
 
 /// The answer to [`super::InvokeFunction`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InvokedFunction<'b> {
     /// The log that the record was appended to.
     pub log: &'b str,
@@ -53,20 +47,15 @@ pub struct InvokedFunction<'b> {
     /// Its id.
     pub id: EventId,
     /// The run, if the request had `wait_ms`.
-    #[serde(default, skip_serializing_if = "no_event")]
     pub run: EventId,
     /// Its state: `pending`, `started`, `done`, `dead` or `cancelled`.
-    #[serde(default, skip_serializing_if = "str::is_empty")]
     pub state: &'b str,
     /// Its result: a byte that says what it is (0 text, 1 bytes, 2 JSON, 3 none: the function returned something that cannot be a result),
     /// and its bytes, or the reason.
-    #[serde(borrow, default, with = "serde_bytes", skip_serializing_if = "<[u8]>::is_empty")]
     pub result: &'b [u8],
     /// The code of the error for which it was given up.
-    #[serde(default, skip_serializing_if = "str::is_empty")]
     pub code: &'b str,
     /// The first line of the error's description.
-    #[serde(default, skip_serializing_if = "str::is_empty")]
     pub error: &'b str,
 }
 
@@ -75,26 +64,16 @@ impl Message for InvokedFunction<'_> {
 }
 
 /// A part of a file that the host said it lacks. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upload<'b> {
     /// The SHA-256 of the whole file, 32 bytes.
-    #[serde(borrow, with = "serde_bytes")]
     pub sha256: &'b [u8],
     /// Where the part begins: how many bytes of the file were sent before.
     pub offset: u64,
     /// The part, 1 byte to 1 MiB.
-    #[serde(borrow, with = "serde_bytes")]
     pub data: &'b [u8],
 }
 
 impl Message for Upload<'_> {
     const TYPE: u8 = 113;
-}
-
-fn is_zero_u32(number: &u32) -> bool {
-    *number == 0
-}
-
-fn no_event(id: &EventId) -> bool {
-    id.is_none()
 }

@@ -2,13 +2,11 @@
 //! Clusters and topics.
 
 use crate::protocol::Message;
-use serde::{Deserialize, Serialize};
 
 /// Messages for the replicas of groups on the receiving host. Lost messages are sent again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupMessages<'b> {
     /// The messages, in order.
-    #[serde(borrow)]
     pub messages: Vec<GroupMessage<'b>>,
 }
 
@@ -17,7 +15,7 @@ impl Message for GroupMessages<'_> {
 }
 
 /// Asks to be a host of the cluster. Answered with [`super::Document`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JoinCluster<'b> {
     /// The identity of the namespace that joins.
     pub host: u64,
@@ -34,20 +32,17 @@ impl Message for JoinCluster<'_> {
 }
 
 /// Creates a topic; one with the same history is left as it is. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateTopic<'b> {
     /// Its name.
     pub topic: &'b str,
     /// How many of its newest records stay readable, as in CREATE LOG.
     pub history: u64,
     /// The hosts that must have a record on disk before its publish is acknowledged: `quorum`, a majority of the group, or `leader`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<&'b str>,
     /// The group that is to have it; the first one if there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<&'b str>,
     /// The engine that keeps its records: `builtin`, its group, or `nats`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<&'b str>,
 }
 
@@ -56,19 +51,16 @@ impl Message for CreateTopic<'_> {
 }
 
 /// Publishes a record. Answered with [`super::Seqno`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PublishTopic<'b> {
     /// The topic.
     pub topic: &'b str,
     /// The record's bytes.
-    #[serde(borrow, with = "serde_bytes")]
     pub data: &'b [u8],
     /// The idempotency key, 1 to 128 bytes: the topic remembers its last 10 000 keys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<&'b str>,
     /// The hosts that must have the record on disk before the answer: `quorum`, `leader`, or `local`, which is the host that is asked; by
     /// default as the topic was created.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<&'b str>,
 }
 
@@ -77,7 +69,7 @@ impl Message for PublishTopic<'_> {
 }
 
 /// Reads one record of a topic. Answered with [`super::Record`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetTopic<'b> {
     /// The topic.
     pub topic: &'b str,
@@ -90,7 +82,7 @@ impl Message for GetTopic<'_> {
 }
 
 /// Reads a range of records of a topic. Answered with [`super::Records`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeTopic<'b> {
     /// The topic.
     pub topic: &'b str,
@@ -105,15 +97,13 @@ impl Message for RangeTopic<'_> {
 }
 
 /// Requests the index of a topic's newest record, or waits until it is above a given one. Answered with [`super::Seqno`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LatestTopic<'b> {
     /// The topic.
     pub topic: &'b str,
     /// Wait until it is above this.
-    #[serde(default)]
     pub above: u64,
     /// How long to wait at most; then the answer is the current index.
-    #[serde(default)]
     pub wait_ms: u32,
 }
 
@@ -122,7 +112,7 @@ impl Message for LatestTopic<'_> {
 }
 
 /// Runs a function of this host's namespace for every record of a topic from now on. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubscribeTopic<'b> {
     /// The topic.
     pub topic: &'b str,
@@ -135,7 +125,7 @@ impl Message for SubscribeTopic<'_> {
 }
 
 /// Ends what SUBSCRIBE began. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnsubscribeTopic<'b> {
     /// The topic.
     pub topic: &'b str,
@@ -148,7 +138,7 @@ impl Message for UnsubscribeTopic<'_> {
 }
 
 /// Publishes the records of a log of this host's namespace to a topic from now on. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeedTopic<'b> {
     /// The topic.
     pub topic: &'b str,
@@ -161,7 +151,7 @@ impl Message for FeedTopic<'_> {
 }
 
 /// Ends what FEED began. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnfeedTopic<'b> {
     /// The topic.
     pub topic: &'b str,
@@ -174,12 +164,11 @@ impl Message for UnfeedTopic<'_> {
 }
 
 /// Transfers the leadership of a group to a host. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeadGroup<'b> {
     /// The identity of its namespace.
     pub host: u64,
     /// The group; the first one if there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<&'b str>,
 }
 
@@ -188,12 +177,11 @@ impl Message for LeadGroup<'_> {
 }
 
 /// Removes a host from the cluster. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoveHost<'b> {
     /// The identity of its namespace.
     pub host: u64,
     /// Groups in which it votes and which no longer answer: they are given up, with their topics.
-    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     pub lose: Vec<&'b str>,
 }
 
@@ -202,12 +190,11 @@ impl Message for RemoveHost<'_> {
 }
 
 /// Has hosts at a site lead whenever they can. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PreferSite<'b> {
     /// The site; empty if any host may lead.
     pub site: &'b str,
     /// The group; the first one if there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<&'b str>,
 }
 
@@ -216,12 +203,11 @@ impl Message for PreferSite<'_> {
 }
 
 /// Sets how many hosts vote. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetVoters<'b> {
     /// The number of voters, 1, 3 or 5; reached once the cluster has as many hosts.
     pub voters: u64,
     /// The group; the first one if there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<&'b str>,
 }
 
@@ -230,15 +216,13 @@ impl Message for SetVoters<'_> {
 }
 
 /// Creates a group; one that is already as requested is left as it is. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateGroup<'b> {
     /// Its name.
     pub group: &'b str,
     /// The identities of the hosts that vote in it; none to have them chosen.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<u64>,
     /// How many hosts vote, if they are chosen: 1, 3 or 5.
-    #[serde(default)]
     pub voters: u64,
 }
 
@@ -247,7 +231,7 @@ impl Message for CreateGroup<'_> {
 }
 
 /// Removes a group without topics. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoveGroup<'b> {
     /// Its name.
     pub group: &'b str,
@@ -259,14 +243,13 @@ impl Message for RemoveGroup<'_> {
 
 /// Copies a topic, under its indexes, to a new log of this host's namespace, to which nothing else is appended. Answered with
 /// [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MirrorTopic<'b> {
     /// The topic.
     pub topic: &'b str,
     /// The log.
     pub log: &'b str,
     /// How many of its newest records stay readable, as in CREATE LOG; as many as those of the topic if it is missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<u64>,
 }
 
@@ -275,7 +258,7 @@ impl Message for MirrorTopic<'_> {
 }
 
 /// Ends what MIRROR began. The log stays, and accepts appends again. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnmirrorTopic<'b> {
     /// The topic.
     pub topic: &'b str,
@@ -288,12 +271,11 @@ impl Message for UnmirrorTopic<'_> {
 }
 
 /// Removes a topic with its records, subscriptions and feeds. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoveTopic<'b> {
     /// Its name, which can be used again.
     pub topic: &'b str,
     /// Discard the records that wait on this host to be published to the topic, and leave the topic as it is.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waiting: bool,
 }
 
@@ -302,11 +284,10 @@ impl Message for RemoveTopic<'_> {
 }
 
 /// A message for one replica.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupMessage<'b> {
     /// The group; 0 is the host itself.
     pub group: u32,
     /// The message for the replica.
-    #[serde(borrow, with = "serde_bytes")]
     pub data: &'b [u8],
 }

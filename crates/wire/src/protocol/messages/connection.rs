@@ -2,10 +2,9 @@
 //! Every connection.
 
 use crate::{Durability, protocol::Message};
-use serde::{Deserialize, Serialize};
 
 /// The first frame of a connection. Answered with [`super::Welcome`] or [`super::Challenge`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello<'b> {
     /// The oldest version of the protocol that the client speaks.
     pub oldest: u16,
@@ -16,7 +15,6 @@ pub struct Hello<'b> {
     /// The name and version of the client's program, for people.
     pub client: &'b str,
     /// The client's capabilities, at most 16: they fill the slots from 0 on.
-    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<Offer<'b>>,
 }
 
@@ -25,7 +23,7 @@ impl Message for Hello<'_> {
 }
 
 /// Requests may be sent from now on, without waiting for answers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Welcome<'b> {
     /// The version that both sides use from now on.
     pub version: u16,
@@ -52,14 +50,13 @@ impl Message for Welcome<'_> {
 }
 
 /// A request failed; under request 0, the connection failed and is closed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failure<'b> {
     /// The stable code, such as MR2101.
     pub code: &'b str,
     /// The description of the failure.
     pub detail: &'b str,
     /// The time after which a retry may succeed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u32>,
 }
 
@@ -68,7 +65,7 @@ impl Message for Failure<'_> {
 }
 
 /// Checks that the other side answers. Answered with [`super::Pong`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ping {}
 
 impl Message for Ping {
@@ -76,7 +73,7 @@ impl Message for Ping {
 }
 
 /// The answer to [`super::Ping`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pong {}
 
 impl Message for Pong {
@@ -84,10 +81,9 @@ impl Message for Pong {
 }
 
 /// Proofs have to be bound to a value that the host chooses: the client sends HELLO again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Challenge<'b> {
     /// The value to which the proofs are bound, 16 bytes.
-    #[serde(borrow, with = "serde_bytes")]
     pub challenge: &'b [u8],
 }
 
@@ -96,15 +92,13 @@ impl Message for Challenge<'_> {
 }
 
 /// Fills a slot with a capability, or replaces the one in it. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Present<'b> {
     /// Which slot, 0 to 15.
     pub slot: u8,
     /// The body of the token.
-    #[serde(borrow, with = "serde_bytes")]
     pub capability: &'b [u8],
     /// The proof that the client has its signature, 32 bytes.
-    #[serde(borrow, with = "serde_bytes")]
     pub proof: &'b [u8],
 }
 
@@ -114,7 +108,7 @@ impl Message for Present<'_> {
 
 /// Exchanges the capability of the request, which has ONCE, for a lasting one that is bound to the client's TLS key; over TLS only.
 /// Answered with [`super::Redeemed`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redeem {}
 
 impl Message for Redeem {
@@ -122,10 +116,9 @@ impl Message for Redeem {
 }
 
 /// The answer to [`super::Redeem`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redeemed<'b> {
     /// The new capability: its body and its signature.
-    #[serde(borrow, with = "serde_bytes")]
     pub capability: &'b [u8],
 }
 
@@ -134,12 +127,10 @@ impl Message for Redeemed<'_> {
 }
 
 /// A capability that a client presents, and the proof that it has the signature.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offer<'b> {
     /// The body of the token.
-    #[serde(borrow, with = "serde_bytes")]
     pub capability: &'b [u8],
     /// 32 bytes; empty as long as the client does not know the value to which it is bound.
-    #[serde(borrow, default, with = "serde_bytes", skip_serializing_if = "<[u8]>::is_empty")]
     pub proof: &'b [u8],
 }

@@ -2,10 +2,9 @@
 //! Devices.
 
 use crate::protocol::Message;
-use serde::{Deserialize, Serialize};
 
 /// Begins to send the journal of a device. Answered with [`super::Attached`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attach<'b> {
     /// The device's name, one segment of a log's name: its logs are NAME/LOG at the host.
     pub device: &'b str,
@@ -18,7 +17,6 @@ pub struct Attach<'b> {
     /// The sequence of the first entry that is not in its flash.
     pub next: u64,
     /// By how many milliseconds its clock was corrected since that OPEN.
-    #[serde(default)]
     pub jumped_ms: u64,
 }
 
@@ -27,7 +25,7 @@ impl Message for Attach<'_> {
 }
 
 /// The answer to [`super::Attach`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attached {
     /// The sequence of the last entry that the host has; 0 if none.
     pub sequence: u64,
@@ -38,14 +36,13 @@ impl Message for Attached {
 }
 
 /// A part of a sector. Answered with [`super::Entered`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entries<'b> {
     /// The sector's serial number.
     pub sector: u32,
     /// The offset of the part in the sector.
     pub at: u32,
     /// What is there.
-    #[serde(borrow, with = "serde_bytes")]
     pub bytes: &'b [u8],
 }
 
@@ -54,7 +51,7 @@ impl Message for Entries<'_> {
 }
 
 /// The answer to [`super::Entries`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entered {
     /// The sequence of the last entry that is committed and durable.
     pub sequence: u64,

@@ -5,7 +5,7 @@ use crate::{EventId, Hlc, protocol::Message};
 use serde::{Deserialize, Serialize};
 
 /// Opens a stream into the connection's namespace. Its request number names the stream in DELIVER. Answered with [`super::Linked`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link<'b> {
     /// The stream's name, unique within the sending namespace.
     pub stream: &'b str,
@@ -14,16 +14,12 @@ pub struct Link<'b> {
     /// Its epoch.
     pub epoch: u32,
     /// The log that all items go to; none if each names its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<&'b str>,
     /// The logs that the stream's items passed through, the farthest first.
-    #[serde(default)]
     pub path: Vec<PathStep>,
     /// The life of the sending namespace; none from a version that counts none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub life: Option<Life>,
     /// The life in the answer to an earlier request is none of the sender's: the receiver has records of another copy of the namespace.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forked: bool,
 }
 
@@ -32,7 +28,7 @@ impl Message for Link<'_> {
 }
 
 /// The answer to [`super::Link`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Linked {
     /// The number of the last committed item; 0 if none.
     pub number: u64,
@@ -41,7 +37,6 @@ pub struct Linked {
     /// Its epoch.
     pub epoch: u32,
     /// The life of the sending namespace in which that item was sent, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub life: Option<Life>,
 }
 
@@ -50,17 +45,15 @@ impl Message for Linked {
 }
 
 /// The next items of a stream. Answered with [`super::Delivered`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deliver<'b> {
     /// The request number of its LINK.
     pub link: u64,
     /// The number of the first item; the others follow without gap.
     pub first: u64,
     /// Items before the first one were lost at the source.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gap: bool,
     /// The items.
-    #[serde(borrow)]
     pub items: Vec<Item<'b>>,
 }
 
@@ -69,12 +62,11 @@ impl Message for Deliver<'_> {
 }
 
 /// Everything up to this number is committed and durable.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delivered {
     /// The number of the last item that is committed.
     pub number: u64,
     /// Why the next one was refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refused>,
 }
 
@@ -83,7 +75,7 @@ impl Message for Delivered {
 }
 
 /// One log that a stream's records came through.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PathStep {
     /// The namespace's identity.
     pub namespace: u64,
@@ -102,33 +94,29 @@ pub struct Life {
 }
 
 /// A record on its way.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Item<'b> {
     /// The log that it goes to.
     pub log: &'b str,
     /// Its bytes.
-    #[serde(borrow, with = "serde_bytes")]
     pub data: &'b [u8],
     /// Its id at the source, which is its cause at the target.
     pub id: EventId,
     /// When it was appended at the source.
     pub hlc: Hlc,
     /// A function that runs for it, in addition to those bound to its log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<&'b str>,
     /// It has a number and no content: its record is a dead letter at the source.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub void: bool,
 }
 
 /// Why an item was refused.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
     /// The stable code, such as MR2101.
     pub code: String,
     /// The description of the error.
     pub detail: String,
     /// When it makes sense to try again; never, if it is missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u32>,
 }

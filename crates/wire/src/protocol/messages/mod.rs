@@ -3,6 +3,7 @@
 
 mod changes;
 mod clusters;
+mod coding;
 mod connection;
 mod devices;
 mod links;

@@ -3,21 +3,17 @@
 
 use super::Fence;
 use crate::protocol::Message;
-use serde::{Deserialize, Serialize};
 
 /// Opens a session, or renews its lease. Answered with [`super::Opened`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Session<'b> {
     /// Its id, 16 bytes that the client has chosen at random.
-    #[serde(borrow, with = "serde_bytes")]
     pub session: &'b [u8],
     /// The application: its objects end with the last of its sessions; empty for objects that stay.
-    #[serde(default, skip_serializing_if = "str::is_empty")]
     pub application: &'b str,
     /// The requested lease: how long the session stays open when the host receives nothing of it; 0 ends it now.
     pub lease_ms: u32,
     /// The session must already be open; otherwise what it held is lost.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resume: bool,
 }
 
@@ -26,7 +22,7 @@ impl Message for Session<'_> {
 }
 
 /// The answer to [`super::Session`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     /// Whether it was open before.
     pub resumed: bool,
@@ -39,10 +35,9 @@ impl Message for Opened {
 }
 
 /// Calls a method of a shared object. Answered with [`super::Returned`] or [`super::Raised`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call<'b> {
     /// The session.
-    #[serde(borrow, with = "serde_bytes")]
     pub session: &'b [u8],
     /// The call's number in it, from 1; a number that was used before repeats that call.
     pub call: u64,
@@ -55,34 +50,24 @@ pub struct Call<'b> {
     /// The method.
     pub method: &'b str,
     /// Its arguments: an array in MessagePack.
-    #[serde(borrow, with = "serde_bytes")]
     pub arguments: &'b [u8],
     /// The arguments of its constructor, which runs if the object does not exist: an array in MessagePack.
-    #[serde(borrow, default, with = "serde_bytes", skip_serializing_if = "<[u8]>::is_empty")]
     pub new: &'b [u8],
     /// Which object of that key it has to be; 0 for any.
-    #[serde(default, skip_serializing_if = "is_zero_u64")]
     pub incarnation: u64,
     /// The object is not created if it does not exist.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub must_exist: bool,
     /// The call is refused if the object exists.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub must_create: bool,
     /// The object is stored in the namespace's journal.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub persistent: bool,
     /// How many hosts of the cluster have a copy of it at least; 0 or 1 for this host alone.
-    #[serde(default, skip_serializing_if = "is_zero_u8")]
     pub rf: u8,
     /// The caller no longer waits: the answer is that of a call after its timeout.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub give_up: bool,
     /// How long the answer may take; then the host answers that the call waits, and the call continues to wait.
-    #[serde(default, skip_serializing_if = "is_zero_u32")]
     pub wait_ms: u32,
     /// A token of a lock: the call is refused if the object has seen a higher one.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<Fence<'b>>,
 }
 
@@ -91,15 +76,13 @@ impl Message for Call<'_> {
 }
 
 /// The return value of a call.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Returned<'b> {
     /// Which object of the key it was.
     pub incarnation: u64,
     /// The call waits: it is repeated under its number.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waiting: bool,
     /// The value in MessagePack.
-    #[serde(borrow, with = "serde_bytes")]
     pub value: &'b [u8],
 }
 
@@ -108,7 +91,7 @@ impl Message for Returned<'_> {
 }
 
 /// The exception of a call.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Raised<'b> {
     /// Which object of the key it was.
     pub incarnation: u64,
@@ -120,16 +103,4 @@ pub struct Raised<'b> {
 
 impl Message for Raised<'_> {
     const TYPE: u8 = 68;
-}
-
-fn is_zero_u8(number: &u8) -> bool {
-    *number == 0
-}
-
-fn is_zero_u32(number: &u32) -> bool {
-    *number == 0
-}
-
-fn is_zero_u64(number: &u64) -> bool {
-    *number == 0
 }

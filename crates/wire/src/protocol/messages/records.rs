@@ -2,27 +2,21 @@
 //! Records.
 
 use crate::{Durability, EventId, Hlc, protocol::Message};
-use serde::{Deserialize, Serialize};
 
 /// Appends one record. Answered with [`super::Appended`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Append<'b> {
     /// The log.
     pub log: &'b str,
     /// The record's bytes.
-    #[serde(borrow, with = "serde_bytes")]
     pub data: &'b [u8],
     /// The durability that the answer requires; by default the namespace's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<Durability>,
     /// A function that runs for the record, in addition to those bound to its log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<&'b str>,
     /// The idempotency key, 1 to 128 bytes: an append with a known key gets the answer of the earlier append.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<&'b str>,
     /// A token of a lock: the request is refused if a higher one was seen.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<Fence<'b>>,
 }
 
@@ -31,7 +25,7 @@ impl Message for Append<'_> {
 }
 
 /// The answer to [`super::Append`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Appended {
     /// The record's sequence number.
     pub seqno: u64,
@@ -44,19 +38,15 @@ impl Message for Appended {
 }
 
 /// Appends all of these records, or none. Answered with [`super::AppendedMany`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppendMany<'b> {
     /// The records, 1 to 1024.
-    #[serde(borrow)]
     pub records: Vec<NewRecord<'b>>,
     /// The durability that the answer requires; by default the namespace's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<Durability>,
     /// The idempotency key of the batch, 1 to 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<&'b str>,
     /// A token of a lock: the request is refused if a higher one was seen.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<Fence<'b>>,
 }
 
@@ -65,7 +55,7 @@ impl Message for AppendMany<'_> {
 }
 
 /// The answer to [`super::AppendMany`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppendedMany {
     /// The results, in the order of the records.
     pub records: Vec<Appended>,
@@ -76,17 +66,15 @@ impl Message for AppendedMany {
 }
 
 /// Reads one record, or waits for it. Answered with [`super::Record`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Get<'b> {
     /// The log.
     pub log: &'b str,
     /// The record; 0 for the newest.
     pub seqno: u64,
     /// How long to wait for it, if it does not exist yet.
-    #[serde(default)]
     pub wait_ms: u32,
     /// The durability that the answer requires; by default the namespace's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<Durability>,
 }
 
@@ -95,7 +83,7 @@ impl Message for Get<'_> {
 }
 
 /// A record.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record<'b> {
     /// Its sequence number in its log.
     pub seqno: u64,
@@ -104,13 +92,10 @@ pub struct Record<'b> {
     /// When it was appended.
     pub hlc: Hlc,
     /// Its cause.
-    #[serde(default, skip_serializing_if = "no_event")]
     pub cause: EventId,
     /// The record's bytes.
-    #[serde(borrow, with = "serde_bytes")]
     pub data: &'b [u8],
     /// Its headers: of each, the length of its name (2 bytes, little-endian) and the name, then the same of its value, both UTF-8.
-    #[serde(borrow, default, with = "serde_bytes", skip_serializing_if = "<[u8]>::is_empty")]
     pub headers: &'b [u8],
 }
 
@@ -119,7 +104,7 @@ impl Message for Record<'_> {
 }
 
 /// Reads a range of records. Answered with [`super::Records`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Range<'b> {
     /// The log.
     pub log: &'b str,
@@ -128,7 +113,6 @@ pub struct Range<'b> {
     /// The maximum number of records; the answer has as many as fit a frame, and the position at which to continue.
     pub count: u32,
     /// The durability that the answer requires; by default the namespace's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<Durability>,
 }
 
@@ -137,12 +121,11 @@ impl Message for Range<'_> {
 }
 
 /// Records of one log, in order. Answers RANGE once, and TAIL again and again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records<'b> {
     /// Which log of this name it is: a log that was deleted and recreated has another number.
     pub incarnation: u32,
     /// The records.
-    #[serde(borrow)]
     pub records: Vec<Record<'b>>,
     /// The sequence number at which to continue.
     pub next: u64,
@@ -153,18 +136,15 @@ impl Message for Records<'_> {
 }
 
 /// Requests the newest sequence number, or waits until it is above a given one. Answered with [`super::Seqno`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latest<'b> {
     /// The log.
     pub log: &'b str,
     /// Wait until it is above this.
-    #[serde(default)]
     pub above: u64,
     /// How long to wait at most; then the answer is the current number.
-    #[serde(default)]
     pub wait_ms: u32,
     /// The durability that the answer requires; by default the namespace's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<Durability>,
 }
 
@@ -173,7 +153,7 @@ impl Message for Latest<'_> {
 }
 
 /// The answer to [`super::Latest`] and [`super::PublishTopic`] and [`super::LatestTopic`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seqno {
     /// The newest sequence number, 0 if there is none.
     pub seqno: u64,
@@ -184,7 +164,7 @@ impl Message for Seqno {
 }
 
 /// Creates a log; an existing one with the same attributes is left as it is. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateLog<'b> {
     /// The log.
     pub log: &'b str,
@@ -197,7 +177,7 @@ impl Message for CreateLog<'_> {
 }
 
 /// The request was carried out.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {}
 
 impl Message for Done {
@@ -205,7 +185,7 @@ impl Message for Done {
 }
 
 /// Removes a log and its records. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoveLog<'b> {
     /// The log.
     pub log: &'b str,
@@ -216,7 +196,7 @@ impl Message for RemoveLog<'_> {
 }
 
 /// Requests a document: the answer of HTTP to `GET /v1/namespaces/NAME/…`, except records and tails. Answered with [`super::Document`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Show<'b> {
     /// The path after the namespace's name, with its query: `logs`, `runs?limit=10`, `functions/smooth`.
     pub path: &'b str,
@@ -227,7 +207,7 @@ impl Message for Show<'_> {
 }
 
 /// A document, as over HTTP.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Document<'b> {
     /// The JSON text.
     pub json: &'b str,
@@ -238,18 +218,15 @@ impl Message for Document<'_> {
 }
 
 /// Asks a table, or changes it. Answered with [`super::OfTable`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table<'b> {
     /// The table's name.
     pub table: &'b str,
     /// The request, as table.md defines it.
-    #[serde(borrow, with = "serde_bytes")]
     pub request: &'b [u8],
     /// The durability that the answer requires; by default the namespace's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<Durability>,
     /// A token of a lock: the request is refused if a higher one was seen.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<Fence<'b>>,
 }
 
@@ -258,10 +235,9 @@ impl Message for Table<'_> {
 }
 
 /// The answer to [`super::Table`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfTable<'b> {
     /// The answer, as table.md defines it.
-    #[serde(borrow, with = "serde_bytes")]
     pub answer: &'b [u8],
 }
 
@@ -270,7 +246,7 @@ impl Message for OfTable<'_> {
 }
 
 /// A request about repairs. Answered with [`super::Document`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repair<'b> {
     /// The JSON text, as in the body of `POST /v1/namespaces/NAME/repairs`.
     pub json: &'b str,
@@ -281,7 +257,7 @@ impl Message for Repair<'_> {
 }
 
 /// Changes the settings of a log. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetLog<'b> {
     /// The log.
     pub log: &'b str,
@@ -294,7 +270,7 @@ impl Message for SetLog<'_> {
 }
 
 /// Cancels a run that has not ended. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CancelRun {
     /// The run's id.
     pub run: EventId,
@@ -305,7 +281,7 @@ impl Message for CancelRun {
 }
 
 /// A token that the receiver of an append or a call compares with the highest that it has seen under this name. It refuses a lower one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fence<'b> {
     /// The name, usually the key of a lock.
     pub name: &'b str,
@@ -314,15 +290,10 @@ pub struct Fence<'b> {
 }
 
 /// A record to be appended.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewRecord<'b> {
     /// The log.
     pub log: &'b str,
     /// The record's bytes.
-    #[serde(borrow, with = "serde_bytes")]
     pub data: &'b [u8],
-}
-
-fn no_event(id: &EventId) -> bool {
-    id.is_none()
 }

@@ -2,22 +2,19 @@
 //! Tails.
 
 use crate::{Durability, protocol::Message};
-use serde::{Deserialize, Serialize};
 
 /// Follows a log: the host sends RECORDS under this request until it is cancelled. Answered with [`super::Records`] or [`super::Ended`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tail<'b> {
     /// The log.
     pub log: &'b str,
     /// The first record; 0 for records that are appended from now on.
     pub from: u64,
     /// The incarnation that the cursor belongs to; 0 if unknown.
-    #[serde(default)]
     pub incarnation: u32,
     /// How many records the host may send before it gets more credit.
     pub credit: u32,
     /// The durability that a record requires before it is sent; by default the namespace's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<Durability>,
 }
 
@@ -26,7 +23,7 @@ impl Message for Tail<'_> {
 }
 
 /// More credit for the TAIL with the same request number.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credit {
     /// How many more records the host may send.
     pub records: u32,
@@ -37,7 +34,7 @@ impl Message for Credit {
 }
 
 /// Ends the TAIL or the waiting request with the same request number. Answered with [`super::Ended`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cancel {}
 
 impl Message for Cancel {
@@ -45,7 +42,7 @@ impl Message for Cancel {
 }
 
 /// The last answer of a tail or of a waiting request that the client ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ended {}
 
 impl Message for Ended {

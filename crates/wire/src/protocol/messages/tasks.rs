@@ -2,18 +2,15 @@
 //! Tasks.
 
 use crate::protocol::Message;
-use serde::{Deserialize, Serialize};
 
 /// Submits tasks to a pool, all or none. Answered with [`super::Invoked`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Invoke<'b> {
     /// The pool.
     pub pool: &'b str,
     /// These are bodies that tasks name, and not tasks.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bodies: bool,
     /// The tasks, 1 to 1024.
-    #[serde(borrow)]
     pub tasks: Vec<&'b serde_bytes::Bytes>,
     /// The idempotency key of them all, 1 to 128 bytes.
     pub key: &'b str,
@@ -24,7 +21,7 @@ impl Message for Invoke<'_> {
 }
 
 /// The answer to [`super::Invoke`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Invoked {
     /// The number of the first task; the others have the numbers after it.
     pub first: u64,
@@ -35,7 +32,7 @@ impl Message for Invoked {
 }
 
 /// Cancels a task that has not begun. Answered with [`super::Revoked`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revoke<'b> {
     /// The pool.
     pub pool: &'b str,
@@ -48,7 +45,7 @@ impl Message for Revoke<'_> {
 }
 
 /// The answer to [`super::Revoke`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revoked {
     /// Whether the task had not begun; it never will.
     pub cancelled: bool,

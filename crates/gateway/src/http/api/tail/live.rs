@@ -15,7 +15,7 @@ use super::{
     sampler::{Sampled, Samplers},
 };
 use crate::{
-    documents::{Query, RecordDoc, apart, invalid, shown},
+    documents::{Query, apart, invalid, shown},
     http::{
         api::{Rationed, bytes_of, rationed},
         response::Response,
@@ -23,7 +23,7 @@ use crate::{
     },
     memory::Reservation,
 };
-use millrace_documents::RunDoc;
+use millrace_documents::{RecordDoc, RunDoc};
 use millrace_node::{Access, EventId, Log, Namespace, RunFilter, RunState, documents};
 use millrace_wire::{Code, Result};
 use serde::Serialize;
@@ -282,7 +282,7 @@ impl Source for Live {
                 records => records?,
             };
             for record in &records {
-                event(&mut text, "record", &Record { record: RecordDoc::of(name, record), skipped })?;
+                event(&mut text, "record", &Record { record: documents::whole_record(name, record), skipped })?;
                 skipped = 0;
                 *next = record.seqno + 1;
             }

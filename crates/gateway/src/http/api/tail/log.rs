@@ -2,7 +2,7 @@
 
 use super::{STEP_BYTES, STEP_RECORDS, Source, last_event, memory, no_cursor, respond, write};
 use crate::{
-    documents::{Query, RecordDoc, whole_number},
+    documents::{Query, whole_number},
     http::{
         api::{Rationed, bytes_of, durability, rationed},
         response::Response,
@@ -11,7 +11,7 @@ use crate::{
     memory::Reservation,
 };
 use hyper::Request;
-use millrace_node::{Access, Durability, Log};
+use millrace_node::{Access, Durability, Log, documents::whole_record};
 use millrace_wire::{Code, Result};
 
 struct Tail {
@@ -89,7 +89,7 @@ impl Source for Tail {
             let mut next = self.next;
             for record in &records {
                 next = record.seqno.saturating_add(1);
-                write(&mut text, format_args!("{}:{next}", self.log.id()), &RecordDoc::of(&self.name, record))?;
+                write(&mut text, format_args!("{}:{next}", self.log.id()), &whole_record(&self.name, record))?;
             }
             match Reservation::of(text.len()) {
                 Ok(reserved) => {

@@ -4,7 +4,7 @@ use super::{HEARTBEAT, STEP_BYTES, STEP_RECORDS, Source, last_event, memory, no_
 use crate::{
     cluster::topics,
     documents::{Query, whole_number},
-    http::{api::topics::TopicRecordDoc, response::Response, session::Session},
+    http::{api::topics::topic_record, response::Response, session::Session},
     memory::Reservation,
 };
 use hyper::Request;
@@ -103,7 +103,7 @@ impl Source for Tail {
             let mut text = Vec::new();
             for record in &records {
                 let cursor = format_args!("{}:{}", self.born, record.seqno.saturating_add(1));
-                write(&mut text, cursor, &TopicRecordDoc::of(&self.topic, record))?;
+                write(&mut text, cursor, &topic_record(&self.topic, record))?;
             }
             match Reservation::of(text.len()) {
                 Ok(reserved) => {

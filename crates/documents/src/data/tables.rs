@@ -1,8 +1,9 @@
 //! Tables.
 
+use crate::rfc3339;
 use millrace_wire::{
-    DatabaseName, LogName, TableMode, history,
-    table::{KeyType, TableCodec},
+    DatabaseName, Hlc, JsonBytes, LogName, TableMode, history,
+    table::{KeyType, TableCodec, TableEntry},
 };
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,57 @@ pub struct TableDoc {
     pub history: u64,
     /// The seqno of its newest record, which is the newest version of a key; 0 if there is none.
     pub latest: u64,
+}
+
+/// A version of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TableEntryDoc<'e> {
+    key: TableKeyDoc<'e>,
+    version: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    deleted: bool,
+    #[serde(flatten)]
+    value: Option<JsonBytes<'e>>,
+}
+
+impl<'e> TableEntryDoc<'e> {
+    /// This version, with its value or without.
+    pub fn of(entry: &'e TableEntry, keys_only: bool) -> Self {
+        Self {
+            key: TableKeyDoc::of(&entry.key),
+            version: entry.version,
+            time: moment_of(entry.time_us),
+            expires: moment_of(entry.expires_us),
+            deleted: entry.value.is_none(),
+            value: entry.value.as_deref().filter(|_| !keys_only).map(JsonBytes),
+        }
+    }
+}
+
+/// A key that is text, or its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum TableKeyDoc<'e> {
+    /// Text.
+    Text(&'e str),
+    /// Other bytes.
+    Bytes(JsonBytes<'e>),
+}
+
+impl<'e> TableKeyDoc<'e> {
+    /// This key.
+    pub fn of(key: &'e [u8]) -> Self {
+        std::str::from_utf8(key).map_or(Self::Bytes(JsonBytes(key)), Self::Text)
+    }
+}
+
+/// A moment in microseconds since 1970; 0 is none.
+pub fn moment_of(us: u64) -> Option<String> {
+    (us > 0).then(|| rfc3339(Hlc::from_wall_us(us)))
 }
 
 /// Why nothing is written to a database at present.
