@@ -7,6 +7,7 @@ mod modes;
 mod observers;
 mod postgres;
 mod refused;
+mod repaired;
 mod senders;
 mod storm;
 mod trouble;
