@@ -60,6 +60,7 @@ static void write_frame(mrd_uplink *uplink, uint8_t type, uint64_t request, cons
         uplink->out_end = mrw_channel_seal(&uplink->channel, uplink->out, to.size);
     }
     uplink->since = now_of(uplink);
+    uplink->repeat_ms = MRD_REPEAT_MS;
     push(uplink);
 }
 
@@ -97,6 +98,7 @@ static void connect(mrd_uplink *uplink) {
     uplink->state = OPENING;
     uplink->in_sealed = uplink->in_plain = uplink->out_at = uplink->out_end = 0;
     uplink->request = uplink->link = 0;
+    uplink->repeat_ms = MRD_REPEAT_MS;
     if (uplink->guard) uplink->guard->size = 0;
     if (!uplink->token) {
         greet(uplink);
@@ -348,6 +350,7 @@ static bool pull(mrd_uplink *uplink) {
     if (got <= 0) return false;
     uplink->in_sealed += (size_t)got;
     uplink->since = now_of(uplink);
+    uplink->repeat_ms = MRD_REPEAT_MS;
     if (uplink->state == OPENING) open_channel(uplink);
     if (uplink->state > OPENING) open_records(uplink);
     if (uplink->state > OPENING) read_frames(uplink);
@@ -379,6 +382,18 @@ void mrd_uplink_end(mrd_uplink *uplink) {
     uplink->wait_ms = 0;
 }
 
+/* An answer is due. What was sent last may have been lost without a trace, or the answer: the line repeats it. */
+static void await(mrd_uplink *uplink) {
+    const mrd_line *line = uplink->line;
+    uint32_t waited = now_of(uplink) - uplink->since;
+    if (waited > MRD_SILENT_MS) {
+        hang_up(uplink, LOST, 0);
+    } else if (line->repeat && waited >= uplink->repeat_ms) {
+        line->repeat(line->context);
+        uplink->repeat_ms *= 2;
+    }
+}
+
 uint32_t mrd_uplink_step(mrd_uplink *uplink) {
     uint32_t waited = now_of(uplink) - uplink->since;
     if (uplink->state == DOWN) {
@@ -394,6 +409,6 @@ uint32_t mrd_uplink_step(mrd_uplink *uplink) {
         send_piece(uplink);
         if (uplink->state == SENDING && uplink->idle) return MRD_IDLE_MS;
     }
-    if (uplink->state != DOWN && !uplink->idle && now_of(uplink) - uplink->since > MRD_SILENT_MS) hang_up(uplink, LOST, 0);
+    if (uplink->state != DOWN && !uplink->idle) await(uplink);
     return uplink->state == DOWN ? uplink->wait_ms : POLL_MS;
 }
