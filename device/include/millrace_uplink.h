@@ -53,7 +53,6 @@ typedef struct mrd_line {
 
 typedef struct mrd_uplink {
     int error;           /* the negative number of the last error, 0 after an answer of the host */
-    char detail[96];     /* what the host said about it */
     uint64_t delivered;  /* the sequence of the last entry that the host has */
     bool attached;       /* the host has accepted the device */
     bool idle;           /* the host has everything that is in flash */
@@ -78,6 +77,9 @@ typedef struct mrd_uplink {
     size_t out_at, out_end, in_sealed, in_plain;
     uint8_t out[MRD_FRAME_MAX + MRW_RECORD_HEAD + MRW_TAG];
     uint8_t in[MRD_ANSWER_MAX];
+
+    /* What the host said about the error. Behind the rest: a Cortex-M reaches the first bytes of a structure with shorter instructions. */
+    char detail[96];
 } mrd_uplink;
 
 /* `device`, `line`, `name` and `token` must stay valid. `name` is that of the device at the host. A token is a capability in
