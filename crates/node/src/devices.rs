@@ -140,7 +140,11 @@ pub fn remove(namespace: &Namespace, name: &str) -> Result<()> {
     if let Some(state) = read(namespace, &catalog, name)? {
         provision::withdraw(namespace, name, &state)?;
     }
-    namespace.journal().commit(|tx| devices::forget(tx, name)).map(drop)
+    let committed = namespace.journal().commit(|tx| {
+        devices::forget(tx, name)?;
+        commands::forget(tx, name)
+    });
+    committed.map(drop)
 }
 
 fn decode(device: &str, bytes: &[u8]) -> Result<State> {

@@ -39,12 +39,22 @@ fn a_device_is_what_it_was_provisioned_as_until_it_is_removed() {
     let identity = fs::read(&file).unwrap();
     let kept = fs::read(place.namespace().join("secrets/devices/kitchen.capability")).unwrap();
     assert!(!identity.windows(32).any(|part| kept.windows(32).any(|other| part == other)), "a key was kept");
+    place.run(["device", "send", "kitchen", "config", "for this one"]).ok();
     place.run(["device", "rm", "kitchen"]).ok();
     assert!(!place.namespace().join("secrets/devices/kitchen.capability").exists());
     let ended = bench.run("kitchen.flash", "--provisioned kitchen.identity --records 30 --patience 1");
     assert_eq!((ended.code, ended.stderr.contains("MR6138")), (REFUSED, true), "{}", ended.stderr);
     // Its logs still have records.
     place.run(["device", "provision", "kitchen", "--out", "again"]).fails("MR6302", 1);
+    for log in ["raw", "mean"] {
+        place.run(["log", "rm", &format!("kitchen/{log}")]).ok();
+    }
+    // The next one of this name gets no command of the one before.
+    place.run(["device", "provision", "kitchen", "--out", "again"]).ok();
+    assert_eq!(bench.shown("kitchen")["commands_waiting"], 0);
+    place.run(["device", "send", "kitchen", "config", "for the next one"]).ok();
+    bench.run("next.flash", "--provisioned again --records 5 --linger 1500").ok();
+    assert_eq!(place.records("kitchen/config"), ["for the next one"]);
 }
 
 #[test]

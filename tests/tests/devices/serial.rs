@@ -236,7 +236,6 @@ fn a_board_with_an_identity_in_its_flash_is_encrypted_and_takes_commands_from_it
     place.run(["device", "send", "attic", "config", "every=60"]).ok();
     let line = attach(&place, &board.port, &[]);
     line.line_with(&["text", "identity in flash"]);
-    line.line_with(&["connected"]);
     eventually("the command took effect", || place.run(["log", "get", "attic/applied", "1"]).code == 0);
     assert_eq!(place.records("attic/applied"), ["every=60"]);
     eventually("all is measured", || place.run(["log", "get", "attic/mean", "96"]).code == 0);

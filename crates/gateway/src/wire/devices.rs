@@ -245,6 +245,11 @@ async fn refused(access: Access, device: String, error: Error) -> Result<Answer>
 /// Notes what the device has answered, waits for the next command, and sends it. `link` is the stream, and `number` the last command that the
 /// device has.
 async fn go_on(access: Access, device: String, (stream, number): (u64, u64), noted: Noted) -> Result<Answer> {
+    let latest = access.commands_log(&device)?.latest();
+    if number > latest {
+        let detail = format!("the device has {number} commands; this namespace has sent {latest}");
+        return refused(access, device, Code::LinkOutOfOrder.error(detail)).await;
+    }
     let of_device = device.clone();
     match noted {
         Noted::Delivered => access.submit(move |access| access.commands_delivered(&of_device, number)).await.await?,
@@ -253,11 +258,6 @@ async fn go_on(access: Access, device: String, (stream, number): (u64, u64), not
             access.submit(refused).await.await?;
         }
         Noted::Pause(pause) => sleep(pause).await,
-    }
-    let latest = access.commands_log(&device)?.latest();
-    if number > latest {
-        let detail = format!("the device has {number} commands; this namespace has sent {latest}");
-        return refused(access, device, Code::LinkOutOfOrder.error(detail)).await;
     }
     loop {
         one_waits(&access, &device, number).await?;

@@ -120,6 +120,16 @@ pub(super) fn begin(tx: &mut Transaction<'_>, device: &str) -> Result<()> {
     Ok(())
 }
 
+/// Stages that no command waits any more: what waits for a device is not for the next one of its name. The log stays, so that no number is
+/// used twice.
+pub(super) fn forget(tx: &mut Transaction<'_>, device: &str) -> Result<()> {
+    let refusals = refusals_of(device)?;
+    if tx.catalog().log(&refusals).is_some() {
+        note(tx, &refusals, REFUSALS_HISTORY, b"")?;
+    }
+    trim(tx, device, u64::MAX)
+}
+
 /// Accepts a command.
 ///
 /// # Errors
