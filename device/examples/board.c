@@ -5,12 +5,21 @@
  *     qemu-system-arm -M mps2-an385 -display none -monitor none -serial unix:board.sock,server=on -kernel device/build/arm/board.elf
  *     millrace device attach board.sock
  *
+ * With an identity, everything is encrypted, and only a host with the capability for the device may send commands:
+ *
+ *     millrace device provision kitchen
+ *     millrace device flash-image kitchen.identity --journal-sectors 16 --out kitchen.img
+ *     qemu-system-arm ... -device loader,file=kitchen.img,addr=0x21000000,force-raw=on
+ *
  * On its third day the sensor repeats one reading. After READINGS hours the board measures no more. Its flash is memory, so each start
- * of QEMU is that of a new device; IDENTITY tells them apart only if it is compiled in.
+ * of QEMU without such an image is that of a new device; IDENTITY tells them apart only if it is compiled in.
  */
 #include "../port/cortex_m/board.h"
 #include "../port/cortex_m/stack.h"
 #include "../port/cortex_m/uart.h"
+#include "millrace_identity.h"
+#define MILLRACE_DEVICE apply
+#include "millrace.h"
 
 #ifndef IDENTITY
 #define IDENTITY 0x4B17C4E20385
@@ -24,7 +33,9 @@
 
 enum { SECTORS = 16, SECTOR_BYTES = 4096, MEASURE_MS = 100, STUCK_FROM = 49, STUCK_TO = 72, TEXT = 8, CYCLES_OF_MS = 25000 };
 
-#define AREA ((uint8_t *)BOARD_KEPT)
+/* As `flash-image` makes it: the identity in two sectors, and then the journal. */
+#define FLASH ((uint8_t *)BOARD_KEPT)
+#define AREA (FLASH + 2 * SECTOR_BYTES)
 #define COUNTER (*(volatile uint32_t *)0xE000E018)
 
 void *memcpy(void *to, const void *from, size_t size);
@@ -33,11 +44,13 @@ int mean_handle(const struct mr_record *record);
 
 static volatile uint32_t now;
 static uint64_t stack[1536 / 8] __attribute__((aligned(32)));
-static uint64_t memory[MRD_WORDS(3, 1, 512)];
+static uint64_t memory[MRD_WORDS(4, 2, 512)];
 static mrd device;
 static mrd_serial serial;
 static mrd_uplink uplink;
 static uint32_t retained;
+static mrd_identity identity;
+static mrd_random source;
 
 static int read_area(void *context, uint32_t at, void *bytes, uint32_t size) {
     (void)context;
@@ -62,22 +75,26 @@ static uint32_t read_clock(void *context) {
     return now;
 }
 
-/* The number of a session need not be secret. With a capability, a board needs a true source of random bytes here. */
+/* This board has no source of random bytes: they come from the seed of the identity, and without one only from clocks. */
 static int random_bytes(void *context, void *bytes, size_t size) {
-    static uint32_t state;
     (void)context;
-    for (size_t i = 0; i < size; i++) {
-        state = state * 1664525 + 1013904223 + now * 2654435761u + COUNTER;
-        ((uint8_t *)bytes)[i] = (uint8_t)(state >> 24);
-    }
+    mrd_random_fill(&source, bytes, size);
     return 0;
 }
+
+static void begin_random(void) {
+    uint32_t start[4] = {device.epoch, device.serial, now, COUNTER};
+    mrd_random_begin(&source, identity.seed, start, sizeof start);
+}
+
+/* What a device would do with its settings; here it says that it has them. */
+int apply_handle(const mr_record *record) { return mr_append("applied", record->data, record->size); }
 
 static mrd_port port = {.read = read_area, .program = program_area, .erase = erase_area, .ms = read_clock, .mapped = AREA,
                         .sectors = SECTORS, .sector_bytes = SECTOR_BYTES, .unit = 8, .torn_bytes = 8, .namespace_id = IDENTITY,
                         .retained = &retained};
-static const mrd_log logs[] = {{"raw", 2000, 0}, {"mean", 500, 0}, {"config", 1, MRD_KEEP | MRD_COMMANDS}};
-static const mrd_function functions[] = {{"mean", mean_handle, "raw", 3, NULL, 100}};
+static const mrd_log logs[] = {{"raw", 2000, 0}, {"mean", 500, 0}, {"config", 1, MRD_KEEP | MRD_COMMANDS}, {"applied", 100, 0}};
+static const mrd_function functions[] = {{"mean", mean_handle, "raw", 3, NULL, 100}, {"apply", apply_handle, "config", 3, NULL, 100}};
 static const mrd_uart uart = {uart_write, uart_read, random_bytes, NULL, NULL};
 
 void board_tick(void) {
@@ -113,14 +130,24 @@ int main(void) {
     uart_begin(16);
     board_start_ticks(CYCLES_OF_MS);
     uart_print("thermometer " NAME " on mps2-an385\n");
-    memset(AREA, 0xFF, SECTORS * SECTOR_BYTES);
+    const char *name = NAME;
+    if (mrd_identity_read(&identity, FLASH, MRD_IDENTITY_MAX) == 0 ||
+        mrd_identity_read(&identity, FLASH + SECTOR_BYTES, MRD_IDENTITY_MAX) == 0) {
+        name = identity.name;
+        port.namespace_id = identity.namespace_id;
+        uart_print("identity in flash\n");
+    } else {
+        memset(AREA, 0xFF, SECTORS * SECTOR_BYTES);
+    }
     mrd_stack_begin(&port, stack, sizeof stack);
-    if (mrd_open(&device, &port, logs, 3, functions, 1, memory, sizeof memory) < 0) {
+    if (mrd_open(&device, &port, logs, 4, functions, 2, memory, sizeof memory) < 0) {
         uart_print(device.why);
         return 1;
     }
+    begin_random();
     mrd_serial_begin(&serial, &uart);
-    mrd_uplink_begin(&uplink, &device, &serial.line, NAME, NULL, 0);
+    mrd_uplink_begin(&uplink, &device, &serial.line, name, identity.token, identity.token_bytes);
+    if (identity.guard.key_count > 0) mrd_uplink_guard(&uplink, &identity.guard);
     uint32_t measured = now;
     for (;;) {
         uint32_t newest = (uint32_t)mrd_latest(&device, "raw"), wait = MRD_IDLE_MS;

@@ -1,9 +1,12 @@
 /* station.c - a device that measures, computes means (mean.c), and sends everything to a host, here on the port to POSIX.
  *
  *     station FLASH --host 127.0.0.1:7070 --name kitchen [--identity HEX] [--capability FILE] [--records N] [--every MS]
+ *     station FLASH --provisioned FILE [--host 127.0.0.1:7070] [--records N] [--every MS] [--linger MS]
  *
- * It measures until "raw" has N records, sends what its host lacks, prints what the host has, and ends. `millrace device
- * sim` starts it. For tests: --cut-power K loses power in the K-th operation of the flash, with --way as in flash.h, and
+ * It measures until "raw" has N records, sends what its host lacks, prints what the host has, and ends. A command for "config" runs
+ * the function `apply`, which reports to "applied". The file of --provisioned is what `millrace device provision` wrote: name,
+ * identity, key, capability and host. With --linger, it stays for so long after everything was sent. `millrace device sim` starts
+ * it. For tests: --cut-power K loses power in the K-th operation of the flash, with --way as in flash.h, and
  * --cut-line B loses the first connection after B bytes. --sectors N is the size of the flash. With --patience MS, it ends
  * if the last connection failed.
  */
@@ -11,17 +14,26 @@
 #include "../port/posix/flash.h"
 #include "../port/posix/line.h"
 #include "../port/posix/stack.h"
+#include "millrace_identity.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define MILLRACE_DEVICE apply
+#include "millrace.h"
+
 int mean_handle(const struct mr_record *record);
+
+/* What a device would do with its settings; here it says that it has them. */
+int apply_handle(const mr_record *record) { return mr_append("applied", record->data, record->size); }
 
 enum { RECORD_MAX = 16, STACK_BYTES = 64 * 1024, POWER_LOST = 3, REFUSED = 4 };
 
-static const mrd_log logs[] = {{"raw", 2000, 0}, {"mean", 500, 0}, {"config", 1, MRD_KEEP}};
-static const mrd_function functions[] = {{"mean", mean_handle, "raw", 3, NULL, 0}};
-static uint64_t memory[MRD_WORDS(3, 1, 512)];
+static const mrd_log logs[] = {{"raw", 2000, 0}, {"mean", 500, 0}, {"config", 1, MRD_KEEP | MRD_COMMANDS}, {"applied", 100, 0}};
+static const mrd_function functions[] = {{"mean", mean_handle, "raw", 3, NULL, 0}, {"apply", apply_handle, "config", 3, NULL, 0}};
+static uint64_t memory[MRD_WORDS(4, 2, 512)];
+static mrd_identity provisioned;
+static uint8_t identity_bytes[MRD_IDENTITY_MAX];
 static mrd device;
 static mrd_uplink uplink;
 static mrd_flash flash;
@@ -48,6 +60,13 @@ static int read_token(const char *path) {
     return mrw_token_parse(text, size, token, sizeof token);
 }
 
+static int read_identity(const char *path) {
+    FILE *file = fopen(path, "rb");
+    size_t size = file ? fread(identity_bytes, 1, sizeof identity_bytes, file) : 0;
+    if (file) fclose(file);
+    return mrd_identity_read(&provisioned, identity_bytes, size);
+}
+
 /* A temperature that goes up and down: what record n of "raw" has is the same at each start. */
 static int measure(char text[RECORD_MAX], uint64_t seqno) {
     unsigned day = (unsigned)(seqno % 48), hundredths = 2100 + 10 * (day < 24 ? day : 48 - day);
@@ -65,12 +84,22 @@ static int end_of(int result) {
 
 int main(int count, char **words) {
     const char *host = option(count, words, "--host", NULL), *name = option(count, words, "--name", "kitchen");
-    const char *capability = option(count, words, "--capability", NULL);
+    const char *capability = option(count, words, "--capability", NULL), *file = option(count, words, "--provisioned", NULL);
+    unsigned long linger = number(count, words, "--linger", "0");
     unsigned long records = number(count, words, "--records", "100"), every = number(count, words, "--every", "0");
     unsigned long cut = number(count, words, "--cut-power", "0"), patience = number(count, words, "--patience", "0");
     uint64_t identity = strtoull(option(count, words, "--identity", "4b17c4e20001"), NULL, 16);
     int token_size = capability ? read_token(capability) : 0;
+    const uint8_t *shown = token;
     int64_t result = 0;
+    if (file && (result = read_identity(file)) < 0) return fprintf(stderr, "%s: MR%d, no identity\n", file, (int)-result), 2;
+    if (file) {
+        name = provisioned.name;
+        identity = provisioned.namespace_id;
+        shown = provisioned.token;
+        token_size = (int)provisioned.token_bytes;
+        if (!host && provisioned.host[0] != 0) host = provisioned.host;
+    }
     if (count < 2 || !host) {
         fprintf(stderr, "station FLASH --host HOST:PORT [--name NAME] [--records N] [--every MS] [--capability FILE]\n");
         return 2;
@@ -81,16 +110,17 @@ int main(int count, char **words) {
         return 2;
     }
     if (mrd_stack_begin(&flash.port, STACK_BYTES) < 0) return perror("stack"), 1;
-    if (mrd_open(&device, &flash.port, logs, 3, functions, 1, memory, sizeof memory) < 0) {
-        fprintf(stderr, "%s\n", device.why);
+    if ((result = mrd_open(&device, &flash.port, logs, 4, functions, 2, memory, sizeof memory)) < 0) {
+        fprintf(stderr, "MR%d %s\n", (int)-result, device.why);
         return 1;
     }
     device.on_full = strcmp(option(count, words, "--full", "drop"), "refuse") == 0 ? MRD_REFUSE : MRD_DROP;
     if (cut > 0) mrd_flash_cut(&flash, cut, (int)number(count, words, "--way", "0"), cut);
     mrd_tcp_begin(&tcp, host);
     tcp.cut_after = number(count, words, "--cut-line", "0");
-    mrd_uplink_begin(&uplink, &device, &tcp.line, name, token_size > 0 ? token : NULL, (size_t)token_size);
-    uint32_t begun = flash.port.ms(&flash), measured = begun - (uint32_t)every;
+    mrd_uplink_begin(&uplink, &device, &tcp.line, name, token_size > 0 ? shown : NULL, (size_t)token_size);
+    if (provisioned.guard.key_count > 0) mrd_uplink_guard(&uplink, &provisioned.guard);
+    uint32_t begun = flash.port.ms(&flash), measured = begun - (uint32_t)every, idle_since = begun;
     for (;;) {
         char text[RECORD_MAX];
         uint32_t now = flash.port.ms(&flash);
@@ -109,7 +139,8 @@ int main(int count, char **words) {
         uint32_t sleep = mrd_uplink_step(&uplink);
         if (flash.off) return end_of(0);
         mrd_stat(&device, &status);
-        if (!measures && status.pending == 0 && uplink.idle) break;
+        if (measures || status.pending > 0 || !uplink.idle) idle_since = now;
+        else if (now - idle_since >= linger) break;
         bool gives_up = patience > 0 && !measures && uplink.error != 0 && now - begun > patience;
         if (uplink.error == -6300 || uplink.error == -6302 || gives_up) {
             fprintf(stderr, "MR%d %s\n", -uplink.error, uplink.detail);
@@ -117,6 +148,7 @@ int main(int count, char **words) {
         }
         if (measures && every < sleep) sleep = (uint32_t)every;
         if (wait < sleep) sleep = (uint32_t)wait;
+        if (linger > 0 && sleep > 20) sleep = 20;
         if (sleep > 0) mrd_tcp_wait(&tcp, sleep);
     }
     printf("delivered %llu: raw %llu, mean %llu\n", (unsigned long long)uplink.delivered,

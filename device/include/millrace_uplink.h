@@ -29,6 +29,7 @@ enum {
     MRD_PIECE_MAX = 512,    /* bytes of the journal in it */
     MRD_ANSWER_MAX = 1024,  /* bytes of a frame from the host; a longer one ends the connection */
     MRD_SILENT_MS = 60000,  /* an answer that takes longer than this ends the connection */
+    MRD_REPEAT_MS = 500,    /* after so long without an answer, the line repeats what it sent last; then after twice as long, and so on */
     MRD_RETRY_MS = 1000,    /* before the first new attempt to connect; each further one waits twice as long */
     MRD_RETRY_MAX_MS = 300000
 };
@@ -46,11 +47,12 @@ typedef struct mrd_line {
     void *context;
     /* Whether a host asks for a connection now, however long the next attempt would wait; `open` answers. NULL: none ever does. */
     bool (*called)(void *context);
+    /* Sends the last bytes again, if that can do no harm: they, or the answer to them, may have been lost. NULL: nothing is ever lost. */
+    void (*repeat)(void *context);
 } mrd_line;
 
 typedef struct mrd_uplink {
     int error;           /* the negative number of the last error, 0 after an answer of the host */
-    char detail[96];     /* what the host said about it */
     uint64_t delivered;  /* the sequence of the last entry that the host has */
     bool attached;       /* the host has accepted the device */
     bool idle;           /* the host has everything that is in flash */
@@ -63,6 +65,7 @@ typedef struct mrd_uplink {
     size_t token_bytes;
     uint8_t state, tries;
     uint32_t since, wait_ms; /* of the port's clock */
+    uint32_t repeat_ms;      /* after so long without an answer, the line repeats */
     uint64_t request;
     uint32_t serial, at, end, walk_at, walk_crc; /* the piece that is sent next, and where its sector is walked */
     uint32_t piece;                              /* bytes of the piece that was sent */
@@ -74,6 +77,9 @@ typedef struct mrd_uplink {
     size_t out_at, out_end, in_sealed, in_plain;
     uint8_t out[MRD_FRAME_MAX + MRW_RECORD_HEAD + MRW_TAG];
     uint8_t in[MRD_ANSWER_MAX];
+
+    /* What the host said about the error. Behind the rest: a Cortex-M reaches the first bytes of a structure with shorter instructions. */
+    char detail[96];
 } mrd_uplink;
 
 /* `device`, `line`, `name` and `token` must stay valid. `name` is that of the device at the host. A token is a capability in

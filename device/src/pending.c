@@ -93,6 +93,7 @@ bool mrd_find_pending(mrd *device, mrd_function_state_ *state, mrd_entry *entry,
     uint32_t skip = state->skip;
     to.device = device;
     to.begun = false;
+    to.crc = 0;
     to.sequence = state->sequence;
     to.epoch = state->epoch;
     enter_sector(&to, mrd_serial_of(device, state->cursor), state->cursor % device->port->sector_bytes);

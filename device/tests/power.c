@@ -41,7 +41,7 @@ typedef struct {
 static unsigned pick(world *w, unsigned below) { return (unsigned)(mrd_flash_random(&w->random) >> 33) % below; }
 
 static uint8_t content(const appended *record, uint64_t seqno, unsigned at) {
-    return (uint8_t)(record->log * 89 + record->life * 37 + seqno * 11 + at * 5);
+    return (uint8_t)(record->log * 89u + record->life * 37u + seqno * 11 + at * 5);
 }
 
 /* ---- comparing ---- */

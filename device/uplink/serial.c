@@ -178,13 +178,22 @@ static bool is_called(void *context) {
     return serial->state == CALLED;
 }
 
+/* The other end ignores what it has, and what it lacks it gets, or it notices that more was lost. Then it repeats its own last frame. */
+static void repeat_last(void *context) {
+    mrd_serial *serial = (mrd_serial *)context;
+    if (serial->state >= OPENING && push(serial)) {
+        serial->out_at = 0;
+        push(serial);
+    }
+}
+
 static int fill_random(void *context, void *bytes, size_t size) {
     const mrd_uart *uart = ((mrd_serial *)context)->uart;
     return uart->random(uart->context, bytes, size);
 }
 
 void mrd_serial_begin(mrd_serial *serial, const mrd_uart *uart) {
-    static const mrd_line line = {open_line, send_line, receive_line, close_line, fill_random, NULL, is_called};
+    static const mrd_line line = {open_line, send_line, receive_line, close_line, fill_random, NULL, is_called, repeat_last};
     memset(serial, 0, sizeof *serial);
     serial->uart = uart;
     serial->line = line;

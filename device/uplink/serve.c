@@ -14,13 +14,14 @@ static mrw_bytes code_text(unsigned code, char text[8]) {
     return bytes;
 }
 
-static void fail(mrd_uplink *uplink, uint64_t request, unsigned code) {
+/* `result` is the negative code. */
+static void fail(mrd_uplink *uplink, const mrw_frame *frame, int result) {
     mrw_failure failure;
     char text[8];
     memset(&failure, 0, sizeof failure);
-    failure.code = code_text(code, text);
+    failure.code = code_text((unsigned)-result, text);
     failure.detail.at = text;
-    mrd_uplink_say(uplink, MRW_FAILURE, request, &failure);
+    mrd_uplink_say(uplink, MRW_FAILURE, frame->heading.request, &failure);
 }
 
 /* ---- rights ---- */
@@ -68,7 +69,7 @@ static int take_present(mrd_uplink *uplink, mrw_reader from) {
 static void answer_present(mrd_uplink *uplink, const mrw_frame *frame) {
     static const mrw_empty nothing = {0};
     int result = take_present(uplink, frame->message);
-    if (result < 0) fail(uplink, frame->heading.request, (unsigned)-result);
+    if (result < 0) fail(uplink, frame, result);
     else mrd_uplink_say(uplink, MRW_DONE, frame->heading.request, &nothing);
 }
 
@@ -85,7 +86,7 @@ static void answer_link(mrd_uplink *uplink, const mrw_frame *frame) {
     if (result == 0 && link.forked) result = -6081;
     if (result == 0) result = mrd_sender_of(device, link.namespace_id, link.life.number, link.life.id);
     if (result < 0) {
-        fail(uplink, frame->heading.request, (unsigned)-result);
+        fail(uplink, frame, result);
         return;
     }
     const mrd_sender_ *sender = &device->sender[result];
@@ -133,7 +134,7 @@ static void answer_deliver(mrd_uplink *uplink, const mrw_frame *frame) {
     if (result == 0 && (uplink->link == 0 || deliver.link != uplink->link)) result = MRW_MESSAGE_UNEXPECTED;
     if (result == 0 && deliver.first > sender->number + 1 && !deliver.gap) result = -OUT_OF_ORDER;
     if (result < 0) {
-        fail(uplink, frame->heading.request, (unsigned)-result);
+        fail(uplink, frame, result);
         return;
     }
     for (uint64_t number = deliver.first; result == 0 && mrw_take_item(&deliver.items, &item); number++) {
@@ -141,7 +142,7 @@ static void answer_deliver(mrd_uplink *uplink, const mrw_frame *frame) {
     }
     /* What is acknowledged is in flash. */
     if (mrd_sync(device) < 0) {
-        fail(uplink, frame->heading.request, (unsigned)-MRD_FLUSH_FAILED);
+        fail(uplink, frame, MRD_FLUSH_FAILED);
         return;
     }
     memset(&delivered, 0, sizeof delivered);

@@ -10,6 +10,12 @@ static uint32_t now_of(const mrd_uplink *uplink) {
     return port->ms(port->context);
 }
 
+/* Something was sent or received. */
+static void touch(mrd_uplink *uplink) {
+    uplink->since = now_of(uplink);
+    uplink->repeat_ms = MRD_REPEAT_MS;
+}
+
 /* ---- the connection ---- */
 
 static void hang_up(mrd_uplink *uplink, int error, uint32_t after_ms) {
@@ -23,18 +29,20 @@ static void hang_up(mrd_uplink *uplink, int error, uint32_t after_ms) {
     if (wait > MRD_RETRY_MAX_MS) wait = MRD_RETRY_MAX_MS;
     /* Devices that lost their host at the same moment do not come back at the same moment. */
     uplink->wait_ms = wait - wait / 4 * noise / 255;
-    uplink->since = now_of(uplink);
+    touch(uplink);
     uplink->state = DOWN;
     uplink->error = error;
     uplink->attached = uplink->idle = false;
     mrw_wipe(&uplink->channel, sizeof uplink->channel);
 }
 
+static void lose(mrd_uplink *uplink, int error) { hang_up(uplink, error, 0); }
+
 /* Sends what is left of the last frame; false if the connection is lost. */
 static bool push(mrd_uplink *uplink) {
     while (uplink->out_at < uplink->out_end) {
         long sent = uplink->line->send(uplink->line->context, uplink->out + uplink->out_at, uplink->out_end - uplink->out_at);
-        if (sent < 0) hang_up(uplink, LOST, 0);
+        if (sent < 0) lose(uplink, LOST);
         if (sent <= 0) return sent == 0;
         uplink->out_at += (size_t)sent;
     }
@@ -51,7 +59,7 @@ static void write_frame(mrd_uplink *uplink, uint8_t type, uint64_t request, cons
     uplink->out_at = MRW_RECORD_HEAD;
     if (first && !uplink->token) mrw_write_raw(&to, MRW_PREFACE, 4);
     if (mrw_encode(&to, type, &heading, message) < 0 || (uplink->token && to.size > mrw_channel_room(&uplink->channel))) {
-        hang_up(uplink, MRW_FRAME_TOO_LONG, 0);
+        lose(uplink, MRW_FRAME_TOO_LONG);
         return;
     }
     uplink->out_end = MRW_RECORD_HEAD + to.size;
@@ -59,7 +67,7 @@ static void write_frame(mrd_uplink *uplink, uint8_t type, uint64_t request, cons
         uplink->out_at = 0;
         uplink->out_end = mrw_channel_seal(&uplink->channel, uplink->out, to.size);
     }
-    uplink->since = now_of(uplink);
+    touch(uplink);
     push(uplink);
 }
 
@@ -91,7 +99,7 @@ static void connect(mrd_uplink *uplink) {
     uint8_t nonce[MRW_CHANNEL_NONCE];
     const mrd_line *line = uplink->line;
     if (line->open(line->context) != 0) {
-        hang_up(uplink, LOST, 0);
+        lose(uplink, LOST);
         return;
     }
     uplink->state = OPENING;
@@ -103,18 +111,18 @@ static void connect(mrd_uplink *uplink) {
         return;
     }
     if (!line->random || line->random(line->context, nonce, sizeof nonce) != 0) {
-        hang_up(uplink, MRD_SETTING_INVALID, 0);
+        lose(uplink, MRD_SETTING_INVALID);
         return;
     }
     /* M1 has the token's body, for which `in` has room: nothing has been received yet. */
     size_t size = mrw_channel_begin(&uplink->channel, uplink->token, uplink->token_bytes, nonce, TAKES, uplink->in);
     if (size > sizeof uplink->out) {
-        hang_up(uplink, MRD_SETTING_INVALID, 0);
+        lose(uplink, MRD_SETTING_INVALID);
         return;
     }
     memcpy(uplink->out, uplink->in, size);
     uplink->out_end = size;
-    uplink->since = now_of(uplink);
+    touch(uplink);
     push(uplink);
 }
 
@@ -191,7 +199,7 @@ static void send_piece(mrd_uplink *uplink) {
     uint32_t size = uplink->end - uplink->at;
     if (size > sizeof bytes) size = sizeof bytes;
     if (mrd_read(device, mrd_sector_at(device, uplink->serial) + uplink->at, bytes, size) < 0) {
-        hang_up(uplink, MRD_READ_FAILED, 0);
+        lose(uplink, MRD_READ_FAILED);
         return;
     }
     entries.sector = uplink->serial;
@@ -211,7 +219,7 @@ static void attach(mrd_uplink *uplink, uint64_t hlc) {
     if (ms > mrd_clock(device) + CLOCK_SLACK_MS) mrd_set_clock(device, ms);
     /* So that the clock's correction, and the start, are in flash before the host relies on them. */
     if (mrd_sync(device) < 0) {
-        hang_up(uplink, MRD_FLUSH_FAILED, 0);
+        lose(uplink, MRD_FLUSH_FAILED);
         return;
     }
     message.device = text_of(uplink->name);
@@ -234,7 +242,7 @@ static int code_of(mrw_bytes code) {
 static void refused(mrd_uplink *uplink, const mrw_frame *frame) {
     mrw_failure failure;
     if (mrw_decode(frame, MRW_FAILURE, &failure) < 0) {
-        hang_up(uplink, MRW_FRAME_MALFORMED, 0);
+        lose(uplink, MRW_FRAME_MALFORMED);
         return;
     }
     size_t size = failure.detail.size < sizeof uplink->detail - 1 ? failure.detail.size : sizeof uplink->detail - 1;
@@ -285,7 +293,7 @@ static void take(mrd_uplink *uplink, const mrw_frame *frame) {
             send_piece(uplink);
         }
     }
-    if (result < 0) hang_up(uplink, result, 0);
+    if (result < 0) lose(uplink, result);
 }
 
 /* Handles the frames that are complete, as long as what they lead to can be sent. */
@@ -294,7 +302,7 @@ static void read_frames(mrd_uplink *uplink) {
     mrw_frame frame;
     while (uplink->state > OPENING && is_sent(uplink)) {
         int result = mrw_split(uplink->in + begin, uplink->in_plain - begin, sizeof uplink->in - TAKES - 64, &frame, &used);
-        if (result < 0) hang_up(uplink, result, 0);
+        if (result < 0) lose(uplink, result);
         if (result <= 0) break;
         take(uplink, &frame);
         begin += used;
@@ -308,7 +316,7 @@ static void read_frames(mrd_uplink *uplink) {
 /* The host's answer to M1. */
 static void open_channel(mrd_uplink *uplink) {
     int result = mrw_channel_answer(&uplink->channel, uplink->token, uplink->token_bytes, uplink->in, uplink->in_sealed);
-    if (result < 0) hang_up(uplink, result, 0);
+    if (result < 0) lose(uplink, result);
     if (result <= 0) return;
     memmove(uplink->in, uplink->in + result, uplink->in_sealed - (size_t)result);
     uplink->in_sealed -= (size_t)result;
@@ -325,7 +333,7 @@ static void open_records(mrd_uplink *uplink) {
     for (;;) {
         uint8_t *at = uplink->in + uplink->in_plain;
         int used = mrw_channel_open(&uplink->channel, at, uplink->in_sealed - uplink->in_plain, &plain);
-        if (used < 0) hang_up(uplink, used, 0);
+        if (used < 0) lose(uplink, used);
         if (used <= 0) return;
         size_t rest = uplink->in_sealed - uplink->in_plain - (size_t)used;
         memmove(at, at + MRW_RECORD_HEAD, plain);
@@ -340,14 +348,14 @@ static bool pull(mrd_uplink *uplink) {
     size_t room = sizeof uplink->in - uplink->in_sealed;
     if (!is_sent(uplink)) return false;
     if (room == 0) {
-        hang_up(uplink, MRW_FRAME_TOO_LONG, 0);
+        lose(uplink, MRW_FRAME_TOO_LONG);
         return false;
     }
     long got = uplink->line->receive(uplink->line->context, uplink->in + uplink->in_sealed, room);
-    if (got < 0) hang_up(uplink, uplink->state == OPENING ? MRW_CHANNEL_REFUSED : LOST, 0);
+    if (got < 0) lose(uplink, uplink->state == OPENING ? MRW_CHANNEL_REFUSED : LOST);
     if (got <= 0) return false;
     uplink->in_sealed += (size_t)got;
-    uplink->since = now_of(uplink);
+    touch(uplink);
     if (uplink->state == OPENING) open_channel(uplink);
     if (uplink->state > OPENING) open_records(uplink);
     if (uplink->state > OPENING) read_frames(uplink);
@@ -364,7 +372,7 @@ void mrd_uplink_begin(mrd_uplink *uplink, mrd *device, const mrd_line *line, con
     uplink->name = name;
     uplink->token = token;
     uplink->token_bytes = token_bytes;
-    uplink->since = now_of(uplink);
+    touch(uplink);
 }
 
 void mrd_uplink_guard(mrd_uplink *uplink, mrd_guard *guard) {
@@ -374,9 +382,21 @@ void mrd_uplink_guard(mrd_uplink *uplink, mrd_guard *guard) {
 
 void mrd_uplink_end(mrd_uplink *uplink) {
     if (uplink->state == DOWN) return;
-    hang_up(uplink, uplink->error, 0);
+    lose(uplink, uplink->error);
     uplink->tries = 0;
     uplink->wait_ms = 0;
+}
+
+/* An answer is due. What was sent last may have been lost without a trace, or the answer: the line repeats it. */
+static void await(mrd_uplink *uplink) {
+    const mrd_line *line = uplink->line;
+    uint32_t waited = now_of(uplink) - uplink->since;
+    if (waited > MRD_SILENT_MS) {
+        lose(uplink, LOST);
+    } else if (line->repeat && waited >= uplink->repeat_ms) {
+        line->repeat(line->context);
+        uplink->repeat_ms *= 2;
+    }
 }
 
 uint32_t mrd_uplink_step(mrd_uplink *uplink) {
@@ -394,6 +414,6 @@ uint32_t mrd_uplink_step(mrd_uplink *uplink) {
         send_piece(uplink);
         if (uplink->state == SENDING && uplink->idle) return MRD_IDLE_MS;
     }
-    if (uplink->state != DOWN && !uplink->idle && now_of(uplink) - uplink->since > MRD_SILENT_MS) hang_up(uplink, LOST, 0);
+    if (uplink->state != DOWN && !uplink->idle) await(uplink);
     return uplink->state == DOWN ? uplink->wait_ms : POLL_MS;
 }

@@ -164,7 +164,7 @@ def demonstrate(work: Path, processes: ExitStack) -> None:
     if edge.data("kitchen/mean") != edge.data("mean") or len(raw) != HOURS * DAYS:
         raise Failed("the means of the board are not those of its twin")
     show("the device, at the edge", edge.call("device", "show", "kitchen"))
-    print(f"{len(raw)} readings; the board and its twin computed the same {len(raw)} means")
+    show("the firmware and its twin", edge.call("device", "verify", "kitchen", "mean", "--on", "raw", "--twin", "mean"))
     show("predictions", "\n".join(cloud.data("prediction")))
     show("trace: from a prediction to the readings", trace(cloud, edge))
     repair(edge, cloud, raw, work)

@@ -1,6 +1,6 @@
 //! Bursts and their entries.
 
-use crate::bytes::{Reader, crc32c, malformed, put_sized, put_varint};
+use crate::bytes::{Reader, crc32c, later, malformed, put_sized, put_varint};
 use millrace_wire::{Error, EventId};
 use std::fmt;
 
@@ -16,6 +16,7 @@ const DEFINE_LOG: u8 = 0;
 const DEFINE_FUNCTION: u8 = 1;
 pub(crate) const CARRIED: u8 = 2;
 pub(crate) const DEAD: u8 = 1;
+const CANCELLED: u8 = 2;
 
 /// Bytes before the body: length and checksum.
 pub(crate) const HEAD: usize = 6;
@@ -162,10 +163,10 @@ impl Entry {
             CLOCK => match id {
                 0 => Ok(Entry::Later { ms: from.varint()? }),
                 1 => Ok(Entry::Jump { ms: from.varint()? }),
-                _ => Err(malformed("a CLOCK of an unknown kind")),
+                _ => Err(later("a CLOCK of an unknown kind")),
             },
             NOTE => Ok(Entry::Note { what: id, body: from.sized()?.to_vec() }),
-            _ => Err(malformed("an entry of an unknown kind")),
+            _ => Err(later("an entry of an unknown kind")),
         }
     }
 
@@ -250,7 +251,7 @@ fn read_append(log: u8, from: &mut Reader<'_>) -> Result<Entry, Error> {
             let bytes = from.take(16)?.try_into().expect("16 bytes were taken");
             Cause::Event(EventId::from_bits(u128::from_le_bytes(bytes)))
         }
-        _ => return Err(malformed("a cause of an unknown kind")),
+        _ => return Err(later("a cause of an unknown kind")),
     };
     let size = usize::try_from(size).map_err(|_| malformed("a length"))?;
     Ok(Entry::Append { log, back, cause, payload: from.take(size)?.to_vec() })
@@ -259,6 +260,9 @@ fn read_append(log: u8, from: &mut Reader<'_>) -> Result<Entry, Error> {
 fn read_done(function: u8, from: &mut Reader<'_>) -> Result<Entry, Error> {
     let (first, appends, log) = (from.byte()?, from.byte()?, from.byte()?);
     let (outcome, attempt) = (first & 3, first >> 2 & 15);
+    if outcome > CANCELLED {
+        return Err(later("an unknown outcome of a run"));
+    }
     let (behind, ms, count) = (from.varint()?, from.varint()?, from.varint()?);
     let mut rows = Vec::new();
     for _ in 0..count {
@@ -286,7 +290,7 @@ fn read_define(id: u8, from: &mut Reader<'_>) -> Result<Entry, Error> {
             let name = read_name(&mut body)?;
             Ok(Entry::Function { id, logs, attempt, ended, pending, behind, older, back, skip, name })
         }
-        _ => Err(malformed("a DEFINE of an unknown kind")),
+        _ => Err(later("a DEFINE of an unknown kind")),
     }
 }
 

@@ -31,6 +31,11 @@ pub(crate) fn malformed(what: &str) -> Error {
     Code::EntryDamaged.error(format!("the burst is malformed: {what}"))
 }
 
+/// What only a later format has: its checksum is right, so nothing was damaged.
+pub(crate) fn later(what: &str) -> Error {
+    Code::FormatVersion.error(format!("the device's firmware is newer than this program: {what}"))
+}
+
 impl<'a> Reader<'a> {
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], Error> {
         let (taken, rest) = self.0.split_at_checked(count).ok_or_else(|| malformed("it ends too early"))?;

@@ -31,12 +31,16 @@ pub struct Header {
 /// A sector: its header, and the bursts whose checksums are right, up to the first that is wrong.
 #[derive(Clone, Debug)]
 pub struct Sector {
+    /// Its offset in the image.
+    pub at: usize,
     /// Its header.
     pub header: Header,
     /// What it begins with: definitions and counters.
     pub catalog: Vec<Entry>,
     /// Each burst with its offset in the sector.
     pub bursts: Vec<(usize, Burst)>,
+    /// Where its valid bursts end, as an offset in the sector.
+    pub end: usize,
     /// Whether something that is not blank follows.
     pub torn: bool,
 }
@@ -46,6 +50,10 @@ pub struct Sector {
 pub struct Image {
     /// Those that belong to the ring.
     pub sectors: Vec<Sector>,
+    /// Where the first sector begins in the image.
+    pub offset: usize,
+    /// Sectors that are left out because they are damaged: their offsets, and what is wrong.
+    pub damaged: Vec<(usize, String)>,
 }
 
 impl Header {
@@ -83,8 +91,9 @@ impl Header {
 }
 
 impl Sector {
-    fn read(bytes: &[u8], header: Header) -> Result<Sector, Error> {
+    fn read(place: usize, bytes: &[u8], header: Header) -> Result<Sector, Error> {
         let mut at = HEADER.next_multiple_of(header.grain);
+        let mut end = at;
         let mut before = header.crc;
         let mut found = Vec::new();
         let mut torn = false;
@@ -93,6 +102,7 @@ impl Sector {
                 before = u32::from_le_bytes(bytes[at + 2..at + 6].try_into().expect("4 bytes"));
                 found.push((at, burst?));
                 at = (at + length).next_multiple_of(header.grain);
+                end = at;
                 continue;
             }
             let page = (at + 1).next_multiple_of(PAGE).min(bytes.len());
@@ -106,24 +116,50 @@ impl Sector {
             return Err(Code::EntryDamaged.error(format!("the catalog of sector {} is damaged", header.serial)));
         }
         let catalog = found.remove(0).1.entries;
-        Ok(Sector { header, catalog, bursts: found, torn })
+        Ok(Sector { at: place, header, catalog, bursts: found, end, torn })
     }
 }
 
 impl Image {
-    /// Reads an image, which describes itself. Sectors that are damaged are left out, and so are those that a later one replaced.
+    /// Reads an image, which describes itself; something else, such as an identity, may stand before the journal. Sectors that are damaged
+    /// are left out, and so are those that a later one replaced.
     pub fn read(bytes: &[u8]) -> Result<Image, Error> {
         let none = || Code::NotANamespace.error("the image has no sector of a device's journal");
-        let first = (0..bytes.len()).step_by(1024).find_map(|at| Header::read(&bytes[at..])).ok_or_else(none)??;
-        let mut sectors = Vec::new();
-        for sector in bytes.chunks_exact(first.sector_bytes) {
-            let Some(header) = Header::read(sector) else { continue };
-            sectors.push((header?, sector));
+        let first = (0..bytes.len()).step_by(1024).find_map(|at| Some((at, Header::read(&bytes[at..])?)));
+        let (at, first) = first.ok_or_else(none)?;
+        let first = first?;
+        let offset = at % first.sector_bytes;
+        let (mut sectors, mut damaged) = (Vec::new(), Vec::new());
+        for (index, sector) in bytes[offset..].chunks_exact(first.sector_bytes).enumerate() {
+            let at = offset + index * first.sector_bytes;
+            match Header::read(sector) {
+                Some(header) => sectors.push((at, header?, sector)),
+                // A header is written last, so a sector that was begun may have none; a damaged one still has its first bytes.
+                None if sector.starts_with(b"MRDJ") => damaged.push((at, "the checksum of its header is wrong".into())),
+                None => {}
+            }
         }
-        let newest = sectors.iter().map(|(header, _)| header.serial).max().ok_or_else(none)?;
-        sectors.retain(|(header, _)| (newest - header.serial) < first.sectors as u32);
-        sectors.sort_by_key(|(header, _)| header.serial);
-        let sectors = sectors.into_iter().filter_map(|(header, bytes)| Sector::read(bytes, header).ok()).collect();
-        Ok(Image { sectors })
+        let newest = sectors.iter().map(|(_, header, _)| header.serial).max().ok_or_else(none)?;
+        sectors.retain(|(_, header, _)| (newest - header.serial) < first.sectors as u32);
+        sectors.sort_by_key(|(_, header, _)| header.serial);
+        let mut read = Vec::new();
+        for (at, header, bytes) in sectors {
+            match Sector::read(at, bytes, header) {
+                Ok(sector) => read.push(sector),
+                Err(error) => damaged.push((at, error.detail().to_owned())),
+            }
+        }
+        let offset = read.iter().map(|sector| sector.at).min().unwrap_or(offset);
+        Ok(Image { sectors: read, offset, damaged })
+    }
+
+    /// The names of its logs, in order.
+    pub fn logs(&self) -> Vec<String> {
+        let catalog = self.sectors.last().map_or(&[][..], |newest| &newest.catalog);
+        let names = catalog.iter().filter_map(|entry| match entry {
+            Entry::Log { name, .. } => Some(name.clone()),
+            _ => None,
+        });
+        names.collect()
     }
 }

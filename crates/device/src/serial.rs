@@ -138,6 +138,8 @@ pub enum Heard {
     Closed,
     /// A frame was lost, so the connection has ended.
     Lost,
+    /// A frame that came before. If it is the last one, the answer has the last frame of this side again.
+    Repeated,
     /// A byte for the console.
     Text(u8),
     /// Bytes that are no frame.
@@ -155,6 +157,8 @@ pub struct Side {
     /// The numbers of the next frames.
     expected: u16,
     sent: u16,
+    /// What was sent last on the connection, as it is on the line.
+    said: Vec<u8>,
 }
 
 impl Side {
@@ -172,6 +176,7 @@ impl Side {
         if frame.kind == Kind::Open && frame.number == 0 && ![ANY, self.last].contains(&frame.session) {
             (self.session, self.last) = (Some(frame.session), frame.session);
             (self.expected, self.sent) = (1, 0);
+            self.said.clear();
             return Some(Heard::Opened);
         }
         // Frames of another session were under way when this one began.
@@ -185,7 +190,12 @@ impl Side {
                 self.session = None;
                 Some(Heard::Closed)
             }
-            ahead if ahead > u16::MAX / 2 => None, // it is repeated
+            // The device repeats its last frame while it waits for an answer, of which the last frame may have been lost.
+            u16::MAX => {
+                self.repeat(to);
+                Some(Heard::Repeated)
+            }
+            ahead if ahead > u16::MAX / 2 => Some(Heard::Repeated),
             _ => {
                 self.close(to);
                 Some(Heard::Lost)
@@ -200,8 +210,17 @@ impl Side {
 
     fn say(&mut self, kind: Kind, data: &[u8], to: &mut Vec<u8>) {
         let Some(session) = self.session else { return };
-        Frame { kind, session, number: self.sent, data: data.to_vec() }.encode(to);
+        self.said.clear();
+        Frame { kind, session, number: self.sent, data: data.to_vec() }.encode(&mut self.said);
+        to.extend(&self.said);
         self.sent = self.sent.wrapping_add(1);
+    }
+
+    /// Sends the last frame again. The device ignores it if it has it.
+    pub fn repeat(&self, to: &mut Vec<u8>) {
+        if self.session.is_some() {
+            to.extend(&self.said);
+        }
     }
 
     /// Accepts the connection that the device began.
@@ -251,11 +270,28 @@ mod tests {
     fn a_repeated_frame_is_ignored_and_a_missing_one_ends_the_connection() {
         let mut side = Side::default();
         let (heard, _) = give(&mut side, &[open(7), open(7), data(7, 1, b"a"), data(7, 1, b"a"), data(7, 2, b"b")]);
-        assert_eq!(heard, [Heard::Opened, Heard::Data(b"a".to_vec()), Heard::Data(b"b".to_vec())]);
+        let [a, b] = [b"a", b"b"].map(|data| Heard::Data(data.to_vec()));
+        assert_eq!(heard, [Heard::Opened, Heard::Repeated, a, Heard::Repeated, b]);
         let (heard, answer) = give(&mut side, &[data(7, 4, b"d"), data(7, 5, b"e"), open(7)]);
         assert_eq!(heard, [Heard::Lost]);
         assert_eq!(answer, [Found::Frame(Frame { kind: Kind::Close, session: 7, number: 0, data: Vec::new() })]);
         assert_eq!(give(&mut side, &[open(8), data(7, 3, b"late"), data(8, 1, b"x")]).0.len(), 2);
+    }
+
+    #[test]
+    fn the_last_frame_is_sent_again_for_the_one_that_the_device_repeats() {
+        let mut side = Side::default();
+        give(&mut side, &[open(7), data(7, 1, b"a")]);
+        assert_eq!(give(&mut side, &[data(7, 1, b"a")]).1, [], "nothing was sent yet");
+        let mut line = Vec::new();
+        side.send(&[5; DATA_MAX + 1], &mut line);
+        let last = Found::Frame(data(7, 1, &[5]));
+        assert_eq!(give(&mut side, &[data(7, 1, b"a")]).1, [last.clone()]);
+        assert_eq!(give(&mut side, &[open(7)]).1, [], "an older one");
+        assert_eq!(give(&mut side, &[data(7, 2, b"b")]).0, [Heard::Data(b"b".to_vec())]);
+        assert_eq!(give(&mut side, &[data(7, 2, b"b")]).1, [last]);
+        give(&mut side, &[open(8)]);
+        assert_eq!(give(&mut side, &[open(8)]).1, [], "what was sent in another session is not repeated");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! `MILLRACE_BLESS=1` writes what follows from the bursts below and from the bytes of the images; `make -C device bless` writes these bytes.
 
 use millrace_device::{Burst, Cause, Entry, Image, Row};
-use millrace_wire::{EventId, NamespaceId};
+use millrace_wire::{Code, EventId, NamespaceId};
 use serde_json::{Value, json};
 use std::{fs, path::PathBuf};
 
@@ -190,4 +190,13 @@ fn events(image: &Value) -> Vec<String> {
         )
     });
     text.collect()
+}
+
+#[test]
+fn what_newer_firmware_wrote_is_refused_as_such_and_not_as_damage() {
+    for (name, bytes) in refused() {
+        let Some((Err(error), _)) = Burst::read(&bytes, BEFORE) else { continue };
+        let is_later = matches!(name, "entry of kind 0" | "unknown cause");
+        assert_eq!(error.code() == Code::FormatVersion, is_later, "{name}: {error}");
+    }
 }

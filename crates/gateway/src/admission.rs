@@ -28,6 +28,8 @@ pub(crate) struct Identity {
     pub holder: Option<(Served, Arc<Caller>)>,
     /// The binding of proofs on this connection.
     pub binding: Option<Binding>,
+    /// What proofs of this host are bound to that it shows to the device at the other end of a channel.
+    pub exporter: Option<[u8; 32]>,
     /// Why a caller at a loopback address is not the owner.
     pub not_owner: Option<NotOwner>,
     /// The place among the connections that are not authenticated yet.
@@ -120,7 +122,16 @@ impl Identity {
     /// Somebody who has shown nothing.
     fn nobody(peer: Peer) -> Self {
         let connected = Arc::default();
-        Self { peer, owner: None, holder: None, binding: None, not_owner: None, unknown: None, connected }
+        Self {
+            peer,
+            owner: None,
+            holder: None,
+            binding: None,
+            exporter: None,
+            not_owner: None,
+            unknown: None,
+            connected,
+        }
     }
 
     /// Whose memory the connection uses until a capability is shown.

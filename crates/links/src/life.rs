@@ -51,6 +51,11 @@ impl Links {
         Ok(self.life_at(log, log.latest())?.map(|id| Life { number: log.latest(), id }))
     }
 
+    /// The current life, for other streams than those of links; none before the host has begun one. Whoever sends it waits until it is safe.
+    pub fn current_life(&self) -> Result<Option<Life>> {
+        self.life()
+    }
+
     /// Whether the current life will be remembered after a crash. Otherwise a stream of this life would seem to be one of a copy.
     pub(super) fn life_is_durable(&self) -> Result<bool> {
         let journal = self.namespace.journal();

@@ -4,6 +4,11 @@
 //! The device sends its sectors from the one on that has the last entry that this namespace has. What came before is compared, not imported
 //! again: the last burst has to be the same, by its checksum, or another device, or an older state of this one, is at the other end.
 
+pub mod commands;
+mod provision;
+
+pub use provision::provision;
+
 use crate::links::Accepted;
 use millrace_device::{Arrived, Event, Feed, What};
 use millrace_journal::{Catalog, Imported, Log, Transaction};
@@ -60,6 +65,9 @@ pub struct State {
     pub lost_entries: u64,
     /// How many of its records.
     pub lost_records: u64,
+    /// The id of the capability that the device was provisioned with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capability: Option<String>,
 }
 
 impl State {
@@ -87,6 +95,11 @@ pub struct Device {
     pub state: State,
     /// Its logs here, with their newest seqnos.
     pub logs: Vec<(String, u64)>,
+    /// How many commands wait for it.
+    pub commands_waiting: u64,
+    /// Why it takes no commands, if it refused all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commands_refused: Option<commands::Refusal>,
 }
 
 /// What the caller may do, decided by the access check: append so many bytes to a log, which may have to be created.
@@ -107,19 +120,31 @@ pub fn all(namespace: &Namespace) -> Result<Vec<Device>> {
     for (name, _) in devices::all(&catalog) {
         let Some(bytes) = newest_note(namespace, &devices::state_of(name)?)? else { continue };
         let state = decode(name, &bytes)?;
+        let (commands_waiting, commands_refused) =
+            (commands::waiting(&catalog, name), commands::refusal(namespace, &catalog, name)?);
         let (name, prefix) = (name.to_owned(), format!("{name}/"));
         let logs = catalog.logs().filter(|log| log.name().starts_with(&prefix));
         let mut logs: Vec<(String, u64)> = logs.map(|log| (log.name().to_string(), log.latest())).collect();
         logs.sort();
-        found.push(Device { name, state, logs });
+        found.push(Device { name, state, logs, commands_waiting, commands_refused });
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
 }
 
 /// Removes a device; its logs stay, and are logs like any other.
+///
+/// What it was provisioned with ends: its capability is revoked.
 pub fn remove(namespace: &Namespace, name: &str) -> Result<()> {
-    namespace.journal().commit(|tx| devices::forget(tx, name)).map(drop)
+    let catalog = namespace.journal().catalog()?;
+    if let Some(state) = read(namespace, &catalog, name)? {
+        provision::withdraw(namespace, name, &state)?;
+    }
+    let committed = namespace.journal().commit(|tx| {
+        devices::forget(tx, name)?;
+        commands::forget(tx, name)
+    });
+    committed.map(drop)
 }
 
 fn decode(device: &str, bytes: &[u8]) -> Result<State> {
@@ -152,6 +177,7 @@ pub(crate) fn attach(namespace: &Namespace, attach: &Attach<'_>) -> Result<Accep
             let mut state = State { namespace: attach.namespace, attached: attach.epoch, ..State::default() };
             state.corrected(attach);
             keep(tx, device, &state)?;
+            commands::begin(tx, device)?;
             return Ok(state);
         };
         if state.namespace != attach.namespace {
@@ -173,6 +199,7 @@ pub(crate) fn attach(namespace: &Namespace, attach: &Attach<'_>) -> Result<Accep
             state.attached = attach.epoch;
             keep(tx, device, &state)?;
         }
+        commands::begin(tx, device)?;
         Ok(state)
     })?;
     let state = committed.value;
@@ -190,7 +217,12 @@ fn check_new(namespace: &Namespace, catalog: &Catalog, attach: &Attach<'_>) -> R
             return Err(Code::DeviceNameTaken.error(detail));
         }
     }
-    let prefix = format!("{}/", attach.device);
+    check_unused(catalog, attach.device)
+}
+
+/// Whether no record has an address of a device of this name.
+fn check_unused(catalog: &Catalog, device: &str) -> Result<()> {
+    let prefix = format!("{device}/");
     match catalog.logs().find(|log| log.name().starts_with(&prefix) && log.latest() > 0) {
         Some(log) => Err(Code::DeviceNameTaken.error(format!("log '{}' has records already", log.name()))),
         None => Ok(()),
@@ -198,6 +230,11 @@ fn check_new(namespace: &Namespace, catalog: &Catalog, attach: &Attach<'_>) -> R
 }
 
 impl Import {
+    /// The device's name.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
     /// The log that a log of the device is here.
     fn log(&self, log: &str) -> Result<LogName> {
         format!("{}/{log}", self.device).parse()

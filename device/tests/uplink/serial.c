@@ -31,6 +31,10 @@ static wire up, down;
 static mrd_serial_reader reader;
 static uint32_t session;
 static uint16_t expected, sent;
+static uint8_t said[MRD_SERIAL_FRAME_MAX]; /* its last frame */
+static size_t said_size;
+/* Counts frames of both directions; the one with this number is lost. */
+static uint64_t frames, lost_frame;
 
 static unsigned pick(unsigned below) { return (unsigned)(mrd_flash_random(&random_state) >> 33) % below; }
 
@@ -62,6 +66,7 @@ static void forge(wire *to) {
 }
 
 static void put_frame(wire *to, const uint8_t *bytes, size_t size) {
+    if (++frames == lost_frame) return;
     if (noise > 0 && pick(noise) == 0) put_all(to, bytes, size);            /* repeated */
     if (noise > 0 && pick(noise) == 0) size = pick((unsigned)size);         /* torn */
     if (noise > 0 && pick(noise * 2) == 0) put_all(to, (const uint8_t *)"boot 1.2\n", 9);
@@ -116,7 +121,9 @@ static void host_frame(uint8_t kind, const uint8_t *data, size_t size) {
     frame.number = sent++;
     frame.size = (uint8_t)size;
     if (size > 0) memcpy(frame.data, data, size);
-    put_frame(&down, bytes, mrd_serial_encode(&frame, bytes));
+    said_size = mrd_serial_encode(&frame, bytes);
+    memcpy(said, bytes, said_size);
+    put_frame(&down, bytes, said_size);
 }
 
 static void host_takes(const mrd_serial_frame *frame) {
@@ -130,6 +137,7 @@ static void host_takes(const mrd_serial_frame *frame) {
     }
     if (frame->session != session || !h.open) return;
     uint16_t ahead = (uint16_t)(frame->number - expected);
+    if (ahead == UINT16_MAX) put_frame(&down, said, said_size);
     if (ahead > UINT16_MAX / 2) return;
     if (ahead > 0 || frame->kind != MRD_SERIAL_DATA) {
         h.open = false;
@@ -239,6 +247,49 @@ static void a_host_that_calls_is_answered(void) {
     mrd_flash_close(&flash);
 }
 
+/* Whichever frame is lost, also the last one of a request or of an answer: the device goes on within seconds, not after a minute. */
+static void a_lost_frame_costs_seconds(void) {
+    static char name[60];
+    checking = name;
+    for (uint64_t lost = 1;; lost++) {
+        snprintf(name, sizeof name, "serial without frame %llu", (unsigned long long)lost);
+        CHECK(mrd_flash_open(&flash, NULL, 16, 4096, 8, 8, 0x4B17C4E20001) == 0);
+        flash.virtual_time = true;
+        noise = 0;
+        memset(&up, 0, sizeof up);
+        memset(&down, 0, sizeof down);
+        memset(&reader, 0, sizeof reader);
+        session = 0;
+        host_begin(&h, 4096);
+        for (unsigned i = 0; i < 2; i++) h.log[i].name = logs[i].name;
+        EQUAL(mrd_open(&device, &flash.port, logs, 2, NULL, 0, memory, sizeof memory), 0);
+        mrd_serial_begin(&serial, &uart);
+        mrd_uplink_begin(&uplink, &device, &serial.line, "kitchen", NULL, 0);
+        for (uint64_t seqno = 1; seqno <= 80; seqno++) {
+            uint8_t bytes[8];
+            mrd_store(bytes, seqno, 8);
+            CHECK(mrd_append(&device, "raw", bytes, 8, NULL) == (int64_t)seqno);
+        }
+        EQUAL(mrd_sync(&device), 0);
+        frames = 0;
+        lost_frame = lost;
+        uint32_t begun = flash.ms;
+        while (flash.ms - begun < 10000 && !(uplink.attached && uplink.idle)) {
+            mrd_uplink_step(&uplink);
+            host_port();
+            flash.ms += 20;
+        }
+        CHECK(uplink.attached && uplink.idle);
+        CHECK(flash.ms - begun < 4000);
+        EQUAL(h.log[0].newest, 80);
+        mrd_flash_close(&flash);
+        if (frames < lost) break;
+        CHECK(lost < 1000);
+    }
+    lost_frame = 0;
+    checking = "serial";
+}
+
 /* Every frame is found whatever stands before it, and no frame is found in what was changed. */
 static void frames_are_found(void) {
     mrd_serial_frame frame = {MRD_SERIAL_DATA, 0x01020304, 5, 0, {0}}, found;
@@ -271,6 +322,7 @@ int main(int count, char **words) {
     }
     frames_are_found();
     a_host_that_calls_is_answered();
+    a_lost_frame_costs_seconds();
     checking = name;
     for (uint64_t seed = first; seed <= last; seed++) {
         snprintf(name, sizeof name, "serial --seed %llu", (unsigned long long)seed);

@@ -14,7 +14,7 @@ def test_a_reading_is_traced_to_the_cloud_and_a_wrong_day_is_corrected(tmp_path)
     command = [sys.executable, EXAMPLE / "run.py", "--out", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "96 readings; the board and its twin computed the same 96 means" in done.stdout
+    assert "the firmware of kitchen and its twin did the same for 96 records of kitchen/raw" in done.stdout
     titles = ("== predictions\n", "== predictions, after the repair\n")
     before, after = ([json.loads(line) for line in done.stdout.split(title)[1].splitlines()[:4]] for title in titles)
     assert [row["day"] for row in before] == [row["day"] for row in after] == [2, 3, 4, 5]

@@ -1,6 +1,9 @@
 //! A device (`device/examples/station.c`, on the port to POSIX) that sends its journal to a real host: whatever breaks, the host has every
 //! record once, under the device's number; and nobody takes another device, or an older state of this one, for it.
 
+mod commands;
+mod fleet;
+mod identity;
 mod serial;
 
 use millrace_tests::{Ended, Host, Place, Port, end, eventually};
@@ -14,16 +17,21 @@ use std::{
 const POWER_LOST: i32 = 3;
 const REFUSED: i32 = 4;
 
-/// The device's program. The first test that asks for it compiles it.
+/// The device's program.
 fn station() -> PathBuf {
+    device_program("station")
+}
+
+/// A program for this computer. The first test that asks for it compiles it.
+fn device_program(name: &str) -> PathBuf {
     let device = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("device");
     let mut made = Command::new("flock");
     made.arg(device.join("Makefile")).args(["make", "-s", "-C"]).arg(&device);
     // With sanitizers, apart from the one that people run.
-    made.args(["CC=clang", "BUILD=build/checked", "build/checked/station"]);
+    made.args(["CC=clang", "BUILD=build/checked", &format!("build/checked/{name}")]);
     made.arg("CFLAGS=-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all");
     assert!(made.status().expect("make starts").success(), "the device is not compiled");
-    device.join("build/checked/station")
+    device.join("build/checked").join(name)
 }
 
 /// What record `seqno` of "raw" is.

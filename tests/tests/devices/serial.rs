@@ -129,11 +129,16 @@ impl Drop for Board {
 impl Board {
     /// Boots one in `folder`. `kind` is that of the port, `tty` or `socket`; `noise` as in cable.py.
     fn boot(folder: &Path, kind: &str, noise: u32) -> Self {
+        Self::boot_with(folder, kind, noise, &[])
+    }
+
+    /// The same, with more arguments for QEMU.
+    fn boot_with(folder: &Path, kind: &str, noise: u32, more: &[&str]) -> Self {
         let firmware = made("build/arm/board.elf", &[]);
         let (uart, port) = (folder.join("uart"), folder.join(format!("port-{kind}")));
         let mut qemu = Command::new("qemu-system-arm");
         qemu.args(["-M", "mps2-an385", "-display", "none", "-monitor", "none", "-serial"]);
-        qemu.arg(format!("unix:{},server=on", uart.display())).arg("-kernel").arg(firmware);
+        qemu.arg(format!("unix:{},server=on", uart.display())).arg("-kernel").arg(firmware).args(more);
         let mut parts = vec![qemu.stdin(Stdio::null()).spawn().expect("install qemu-system-arm: scripts/setup.sh")];
         eventually("QEMU listens", || uart.exists());
         let cable = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/devices/cable.py");
@@ -212,6 +217,39 @@ fn a_board_at_a_terminal_device_prints_text_and_finds_a_host_that_comes_later() 
     line.line_with(&["connected"]);
     line.line_with(&["text", "measured everything"]);
     has_everything(&place);
+}
+
+#[test]
+fn a_board_with_an_identity_in_its_flash_is_encrypted_and_takes_commands_from_its_host_alone() {
+    let place = Place::new();
+    let _host = place.serve();
+    place.run(["device", "provision", "attic", "--out", "attic.identity"]).ok();
+    let image = ["--out", "attic.img", "--journal-sectors", "16"];
+    place.run(["device", "flash-image", "attic.identity"].iter().chain(&image)).ok();
+    // The first copy is damaged: the board uses the second one.
+    let path = place.path().join("attic.img");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[30] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let loader = format!("loader,file={},addr=0x21000000,force-raw=on", path.display());
+    let board = Board::boot_with(place.path(), "socket", 0, &["-device", &loader]);
+    place.run(["device", "send", "attic", "config", "every=60"]).ok();
+    let line = attach(&place, &board.port, &[]);
+    line.line_with(&["text", "identity in flash"]);
+    eventually("the command took effect", || place.run(["log", "get", "attic/applied", "1"]).code == 0);
+    assert_eq!(place.records("attic/applied"), ["every=60"]);
+    eventually("all is measured", || place.run(["log", "get", "attic/mean", "96"]).code == 0);
+    place.run(["device", "send", "attic", "config", "every=50", "--wait", "100s"]).ok();
+    // Without the capability for it, the next connection takes none.
+    let kept = place.namespace().join("secrets/devices/attic.capability");
+    fs::remove_file(kept).unwrap();
+    line.signal("KILL");
+    line.ended();
+    place.run(["device", "send", "attic", "config", "every=40"]).ok();
+    let _line = attach(&place, &board.port, &[]);
+    let shown = || place.run(["--json", "device", "show", "attic"]).ok().object();
+    eventually("the device has refused", || shown()["commands_refused"]["code"] == "MR6132");
+    assert_eq!(shown()["commands_waiting"], 1);
 }
 
 #[test]

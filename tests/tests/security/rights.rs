@@ -289,6 +289,7 @@ fn changes(run: EventId) -> Vec<Request> {
         manage(&["admin=namespace"], r#"{"do":"resync-database","database":"main"}"#),
         manage(&["read=namespace"], r#"{"do":"externalize"}"#),
         manage(&["create=raw"], r#"{"do":"set-time","log":"raw","time":"/t"}"#),
+        manage(&["append=kitchen/config"], r#"{"do":"send-command","device":"kitchen","log":"config","data":"x"}"#),
         manage(&["create=made"], up),
         manage(&["bind=function:gone"], down),
         manage(&["bind=function:shout"], r#"{"do":"remove-function","function":"shout","force":true}"#),

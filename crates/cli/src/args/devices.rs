@@ -1,7 +1,8 @@
 //! `millrace device …`
 
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
+use millrace_wire::units;
+use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, Subcommand)]
 pub enum DeviceCommand {
@@ -20,20 +21,87 @@ Examples:
     /// Remove a device from the list; its logs stay
     #[command(after_help = "\
 The logs of the device keep their records and become logs like any other. If the device connects again, it is refused (MR6302) as long as \
-these logs have records.
+these logs have records. The capability that `device provision` gave it is revoked, and commands that wait for it are not sent.
 
 Examples:
   millrace device rm kitchen")]
     Rm(DeviceNameArgs),
+    /// Make the identity of a new device, and a capability for it
+    #[command(after_help = "\
+The command writes a file with everything that the firmware needs to be this device: its name, the identity of its namespace, a key of its \
+own, random bytes, a capability for this namespace (append and create on NAME/), and the address of the host. The file is secret: whoever has \
+it can send records as this device. `millrace device flash-image` makes an image of it for the device's flash; then delete the file.
+
+The namespace keeps a capability that was made with the device's key, with which its host may send commands, and not the key. `millrace device \
+rm NAME` ends both. The command needs access to the files of the namespace; the host may run.
+
+Examples:
+  millrace device provision kitchen --host 192.168.1.7:7070
+  millrace device provision cellar --out /media/usb/cellar.identity       # for a serial line: without an address
+  millrace device flash-image kitchen.identity --out kitchen.img")]
+    Provision(ProvisionArgs),
+    /// Make an image of a device's flash with its identity
+    #[command(after_help = "\
+The image has the identity in two sectors, so that one is valid even if the other one is damaged, and behind them, with --journal-sectors, \
+erased sectors for the journal. Write the two sectors to where the firmware reads the identity, with the programmer of your board. An emulator \
+loads the image with its flash. Choose --sector-bytes as your flash erases at once.
+
+Examples:
+  millrace device flash-image kitchen.identity --out kitchen.img
+  millrace device flash-image kitchen.identity --out kitchen.img --sector-bytes 2048 --journal-sectors 32
+  esptool.py write_flash 0x3f0000 kitchen.img")]
+    FlashImage(FlashImageArgs),
+    /// Show what an image of a device's flash has
+    #[command(after_help = "\
+IMAGE is what was read from the flash of a device, or the file of a simulated one. The command prints the identity, without its secrets; the \
+sectors of the journal, oldest first, with what is torn or damaged; and every event: starts, records with their numbers and times, and the \
+ends of runs. It changes nothing, and needs no namespace and no host. Bytes that are torn were being written when power was lost; they have \
+never taken effect.
+
+Examples:
+  millrace device dump kitchen.flash
+  millrace device dump kitchen.flash --sectors
+  millrace device dump kitchen.flash --log raw
+  millrace --json device dump kitchen.flash | jq 'select(.kind == \"record\")'")]
+    Dump(DumpArgs),
+    /// Send a command to a device: a record for one of its logs
+    #[command(after_help = "\
+The device gets the record over the connection that it opens, once, and runs the functions that are bound to the log. A device that sleeps or \
+is out of reach gets it when it connects next. The log must accept commands (MRD_COMMANDS in the firmware). The record of the device has the \
+command as its cause, so `millrace trace` leads from the command to what came of it. A command that the device refuses becomes a record of the \
+log dead/commands.
+
+With --wait, the command waits until the device has the record in its flash, and fails if the device refuses it or the time is over; the \
+command still waits for the device then.
+
+Examples:
+  millrace device send kitchen config 'every=60'
+  millrace device send kitchen config 'every=60' --wait 30s
+  millrace device send kitchen config < settings.txt
+  millrace log tail dead/commands")]
+    Send(DeviceSendArgs),
+    /// Compare what the firmware of a device computed with what its twin did
+    #[command(after_help = "\
+The twin of a device's function is a function of this namespace from the same source, bound to the log of the device that runs the function \
+there, such as NAME/raw. A correction at the edge replays the runs of the twin, so they must do what the firmware does. The command compares \
+what both appended for each record: the device to NAME/LOG, and the twin to TWIN. It fails (exit code 1) if they differ, and names the first \
+records. A device with other firmware, or a function that is not portable (floating-point contraction, `sin`), shows itself here.
+
+Examples:
+  millrace device verify kitchen mean --on raw --twin mean
+  millrace --json device verify kitchen mean --on raw --twin mean --last 100000 | jq .differ")]
+    Verify(DeviceVerifyArgs),
     /// Run a simulated device on this computer
     #[command(after_help = "\
 PROGRAM is a device that was compiled for this computer, such as device/build/station of Millrace's sources, which `make -C device` builds. \
 Its flash is the file NAME.flash in the current directory, or the file that --flash names. It is started with the arguments FLASH, --host \
-HOST, --name NAME, and those after '--', and ends by itself or with Ctrl-C. The device continues when it is started again.
+HOST, --name NAME, and those after '--', and ends by itself or with Ctrl-C; with --identity, in place of the host and the name with \
+--provisioned IDENTITY. The device continues when it is started again.
 
 Examples:
   millrace device sim device/build/station kitchen --host 127.0.0.1:7070
-  millrace device sim device/build/station kitchen --host 127.0.0.1:7070 -- --records 1000 --every 100")]
+  millrace device sim device/build/station kitchen --host 127.0.0.1:7070 -- --records 1000 --every 100
+  millrace device sim device/build/station --identity kitchen.identity")]
     Sim(SimArgs),
     /// Connect a device at a serial port with a host
     #[command(after_help = "\
@@ -62,6 +130,75 @@ pub struct AttachArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct ProvisionArgs {
+    /// The device's name, one segment of a log's name: its logs will be NAME/LOG
+    pub name: String,
+    /// The address at which the device reaches this namespace's host [default: none, for a serial line]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub host: Option<String>,
+    /// The file for the identity, which must not exist [default: NAME.identity]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct FlashImageArgs {
+    /// The identity that `device provision` wrote
+    pub identity: PathBuf,
+    /// The file for the image, which must not exist
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// What the flash erases at once: a power of two, 1024 to 262144
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    pub sector_bytes: usize,
+    /// How many erased sectors for the journal follow
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub journal_sectors: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct DumpArgs {
+    /// The image
+    pub image: PathBuf,
+    /// Only the records of this log of the device
+    #[arg(long, value_name = "LOG", conflicts_with = "sectors")]
+    pub log: Option<String>,
+    /// Only the identity and the sectors
+    #[arg(long)]
+    pub sectors: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DeviceSendArgs {
+    /// The device's name
+    pub name: String,
+    /// The log of the device, without the device's name
+    pub log: String,
+    /// The record, at most 256 bytes [default: standard input]
+    pub record: Option<String>,
+    /// How long to wait until the device has it
+    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
+    pub wait: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub struct DeviceVerifyArgs {
+    /// The device's name
+    pub name: String,
+    /// The log of the device that its function appends to, without the device's name
+    pub log: String,
+    /// The log of the device whose records run the function
+    #[arg(long, value_name = "LOG")]
+    pub on: String,
+    /// The log that the twin appends to
+    #[arg(long, value_name = "LOG")]
+    pub twin: String,
+    /// How many of the newest records of each log are compared
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub last: u64,
+}
+
+#[derive(Debug, Args)]
 pub struct DeviceNameArgs {
     /// The device's name
     pub name: String,
@@ -72,10 +209,14 @@ pub struct SimArgs {
     /// The program
     pub program: PathBuf,
     /// The device's name
-    pub name: String,
+    #[arg(required_unless_present = "identity")]
+    pub name: Option<String>,
     /// The host that the device sends its records to
-    #[arg(long, value_name = "HOST:PORT")]
-    pub host: String,
+    #[arg(long, value_name = "HOST:PORT", required_unless_present = "identity")]
+    pub host: Option<String>,
+    /// The identity that `device provision` made, with a name and a host
+    #[arg(long, value_name = "FILE")]
+    pub identity: Option<PathBuf>,
     /// The file with the contents of the device's flash [default: NAME.flash]
     #[arg(long, value_name = "FILE")]
     pub flash: Option<PathBuf>,

@@ -17,7 +17,9 @@ pub use access::*;
 pub use clusters::*;
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use data::*;
-pub use devices::{AttachArgs, DeviceCommand, SimArgs};
+pub use devices::{
+    AttachArgs, DeviceCommand, DeviceSendArgs, DeviceVerifyArgs, DumpArgs, FlashImageArgs, ProvisionArgs, SimArgs,
+};
 pub use entities::EntityCommand;
 pub use functions::{
     BackfillArgs, DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs,
@@ -387,7 +389,7 @@ Examples:
   millrace relay rm raw.kitchen"
     )]
     Relay(RelayCommand),
-    /// Devices (microcontrollers that send their records): ls, show, rm, sim, attach
+    /// Devices (microcontrollers that send their records): provision, flash-image, attach, send, ls, show, rm, dump, verify, sim
     #[command(
         subcommand,
         arg_required_else_help = true,

@@ -7,7 +7,10 @@ use crate::{
 };
 use millrace_client::secure::{ChannelStream, Records};
 use millrace_node::{Served, secrets::random_id};
-use millrace_security::channel::{Accepted, First, Nonce, Offered, RECORD_MAX_BYTES, refusal};
+use millrace_security::{
+    channel::{Accepted, First, Nonce, Offered, RECORD_MAX_BYTES, refusal},
+    token::{Peer, Way},
+};
 use millrace_wire::Result;
 use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -43,6 +46,8 @@ pub(super) async fn accept(
     first: &[u8],
     identity: Identity,
 ) -> io::Result<Option<(ChannelStream<Stream>, Identity)>> {
+    // Also through the Unix socket, where `millrace device attach` brings the devices of serial lines.
+    let identity = Identity { peer: Peer { way: Way::Channel, ..identity.peer }, ..identity };
     let mut received = first.to_vec();
     let (served, mut accepted) = loop {
         if let Some((offered, used)) = Offered::read(&received).map_err(broken)? {
@@ -60,11 +65,12 @@ pub(super) async fn accept(
         let keys = served.keys().current().map_err(broken)?;
         match accepted.receive(&*keys, identity.peer, &received).map_err(broken)? {
             First::Incomplete(again) => accepted = again,
-            First::Open { caller, channel, plain, used } => {
+            First::Open { caller, channel, exporter, plain, used } => {
                 let caller = known(&served, caller).map_err(broken)?;
                 identity.has_shown(hosted, &caller).map_err(broken)?;
                 let records = Records::new(channel, plain, received.split_off(used));
-                let identity = Identity { owner: None, not_owner: None, holder: Some((served, caller)), ..identity };
+                let (holder, exporter) = (Some((served, caller)), Some(exporter));
+                let identity = Identity { owner: None, not_owner: None, holder, exporter, ..identity };
                 return Ok(Some((ChannelStream::new(stream, records), identity)));
             }
         }

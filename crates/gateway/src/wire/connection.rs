@@ -8,7 +8,7 @@
 use super::{
     REQUESTS_MAX,
     commits::{self, Commits},
-    devices::Attachment,
+    devices::{Attachment, DeviceCommands},
     refusal,
     requests::{Answer, Rationed, answer},
     waits::Waits,
@@ -90,6 +90,8 @@ pub(super) struct Connection {
     pub inbound: HashMap<u64, commits::Stream>,
     /// The device whose journal comes over this connection.
     pub device: Option<Attachment>,
+    /// The commands for it.
+    pub commands: Option<DeviceCommands>,
     /// Files of a deployment that come over this connection; they go with it.
     pub uploads: Arc<Uploads>,
     /// The other end sends no more. Its complete requests are still answered.
@@ -146,6 +148,7 @@ impl Connection {
             waits: Waits::default(),
             inbound: HashMap::new(),
             device: None,
+            commands: None,
             uploads: Arc::default(),
             ended: false,
             closing: false,
@@ -324,6 +327,11 @@ impl Connection {
         }
         if matches!(outcome, Err(_) | Ok(Answer::Refused(..))) {
             self.hosted.counters.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        match &outcome {
+            Ok(Answer::Attached(_)) => self.begin_commands(),
+            Ok(Answer::ToDevice(asked)) => self.asked(request, asked),
+            _ => {}
         }
         let before = self.out.len();
         if outcome.is_err() && self.inbound.get(&request).is_some_and(|stream| stream.get().is_none()) {

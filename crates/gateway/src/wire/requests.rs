@@ -1,6 +1,6 @@
 //! Turns messages into calls of `Access`, and their results into messages.
 
-use super::{REQUESTS_MAX, SOFTWARE, commits, connection::Connection, failure, waits};
+use super::{REQUESTS_MAX, SOFTWARE, commits, connection::Connection, devices::DeviceRequest, failure, waits};
 use crate::{
     admission::refused,
     documents,
@@ -57,6 +57,8 @@ pub(crate) enum Answer {
     Delivered(Delivered),
     Attached(protocol::Attached),
     Entered(protocol::Entered),
+    /// A request to the device, in place of an answer.
+    ToDevice(DeviceRequest),
     Opened(protocol::Opened),
     Returned(millrace_node::Answer),
     Invoked(u64),
@@ -146,6 +148,7 @@ pub(super) fn answer(out: &mut Vec<u8>, heading: Heading, outcome: Result<Answer
         Ok(Answer::Delivered(delivered)) => encode(out, heading, &delivered),
         Ok(Answer::Attached(attached)) => encode(out, heading, &attached),
         Ok(Answer::Entered(entered)) => encode(out, heading, &entered),
+        Ok(Answer::ToDevice(asked)) => asked.write(out, heading),
         Ok(Answer::Opened(opened)) => encode(out, heading, &opened),
         Ok(Answer::Returned(answer)) => returned(out, heading, &answer),
         Ok(Answer::Invoked(first)) => encode(out, heading, &protocol::Invoked { first }),
@@ -240,6 +243,7 @@ impl Connection {
             Manage::TYPE => self.manage(&access, frame),
             InvokeFunction::TYPE => self.invoke_function(&access, frame, raw),
             Upload::TYPE => self.upload(&access, frame),
+            _ if self.is_told(frame) => self.told(&access, frame),
             Ping::TYPE => frame.message::<Ping>().map(|_| self.reply(request, Ok(Answer::Pong))),
             Pong::TYPE => return,
             kind => match self.topic_request(&access, frame, raw) {

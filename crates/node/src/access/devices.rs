@@ -3,13 +3,18 @@
 use super::Access;
 use crate::{
     Gated, Shows, Site,
-    devices::{self, Import},
-    links::Accepted,
+    devices::{
+        self, Import,
+        commands::{self, Command, SentCommand},
+    },
+    links::{Accepted, Links},
+    secrets::DeviceSecrets,
 };
-use millrace_security::token::{Resource, Right};
+use millrace_journal::Log;
+use millrace_security::token::{Resource, Right, Token};
 use millrace_wire::{
-    HISTORY_DEFAULT, Result,
-    protocol::{Attach, Attached, Entered, Entries},
+    Code, Error, HISTORY_DEFAULT, Result,
+    protocol::{Attach, Attached, Entered, Entries, Life},
 };
 
 impl Access {
@@ -34,6 +39,78 @@ impl Access {
                 Ok(())
             })
         })
+    }
+
+    /// Accepts a command for a device: a record for one of its logs. This requires the right to append to this log of the device, under its
+    /// name here.
+    pub(super) fn command(&self, device: &str, log: &str, data: &[u8]) -> Result<SentCommand> {
+        self.check_append(&format!("{device}/{log}"), data.len(), None)?;
+        commands::send(self.namespace(), device, log, data).map(|committed| committed.value)
+    }
+
+    /// The log with the commands of a device that is attached to this host. Only the host uses it, to wait for commands.
+    pub fn commands_log(&self, device: &str) -> Result<Log> {
+        self.namespace().log(&commands::log_of(device)?)
+    }
+
+    /// The command that is sent next to a device that has those up to `behind`, once it is safe. One of a namespace from which this one was
+    /// restored is not sent, but becomes a dead letter.
+    pub fn next_command(&self, device: &str, behind: u64) -> Gated<Option<Command>> {
+        let next = || {
+            let mut behind = behind;
+            while let Some(command) = commands::next(self.namespace(), device, behind)? {
+                if commands::is_own(self.namespace(), &command) {
+                    return Ok(Some(command));
+                }
+                let detail =
+                    "the namespace was restored; whether the device got the command from the original is not known";
+                commands::refused(self.namespace(), device, &command, &Code::DeviceCommandUnknown.error(detail))?;
+                behind = command.number;
+            }
+            Ok(None)
+        };
+        let next = next().map(|next| {
+            let end = self.namespace().journal().tail();
+            self.served.gate().hold(Site::Deliver, next, Shows::All(end), None)
+        });
+        self.out(next, None)
+    }
+
+    /// Notes what a device says of its commands: it has all up to this one.
+    pub fn commands_delivered(&self, device: &str, upto: u64) -> Gated<()> {
+        self.note_commands(|| commands::delivered(self.namespace(), device, upto))
+    }
+
+    /// Notes that a device refused a command for good.
+    pub fn command_refused(&self, device: &str, command: &Command, error: &Error) -> Gated<()> {
+        self.note_commands(|| commands::refused(self.namespace(), device, command, error))
+    }
+
+    /// Notes why a device refuses all commands.
+    pub fn commands_refused(&self, device: &str, error: &Error) -> Gated<()> {
+        self.note_commands(|| commands::all_refused(self.namespace(), device, error))
+    }
+
+    fn note_commands(&self, note: impl FnOnce() -> Result<()>) -> Gated<()> {
+        let noted = note().map(|()| {
+            let end = self.namespace().journal().tail();
+            self.served.gate().hold(Site::Deliver, (), Shows::Report(end), None)
+        });
+        self.out(noted, None)
+    }
+
+    /// The life of this namespace for a stream of commands, once a crash cannot forget it; none before the host has begun one.
+    pub fn life_of_commands(&self) -> Gated<Option<Life>> {
+        let life = Links::of(self.namespace()).current_life().map(|life| {
+            let end = self.namespace().journal().tail();
+            self.served.gate().hold(Site::Deliver, life, Shows::Report(end), None)
+        });
+        self.out(life, None)
+    }
+
+    /// The capability for a device, which was made with the key of the device, if it was provisioned here.
+    pub fn capability_for(&self, device: &str) -> Result<Option<Token>> {
+        DeviceSecrets::of(self.namespace().dir()).capability(device)
     }
 
     fn imported<T>(&self, import: impl FnOnce() -> Result<Accepted<T>>) -> Gated<T> {

@@ -5,6 +5,7 @@ use crate::{
     AppendOptions, Backfilled, Gated, Namespace, Receipt, RunView, Shows, Site, Stretch,
     audit::{Act, Audited, audit},
     cluster::Cluster,
+    devices::commands::SentCommand,
     documents, functions,
     invoke::{INVOKE_HISTORY, log_to_invoke, no_run},
     links::{Links, RelayOptions},
@@ -13,6 +14,7 @@ use crate::{
         Stopped, uploads::Uploads,
     },
 };
+use base64::{Engine, prelude::BASE64_STANDARD};
 use millrace_documents::LinkDoc;
 use millrace_namespace::{Definition, Letters, Retried, databases::DatabaseSettings, no_function};
 use millrace_security::{
@@ -37,6 +39,18 @@ fn stopped(error: &Error) -> Stopped {
         code: error.code().id().to_owned(),
         detail: error.detail().to_owned(),
         retry_after_ms: error.retry_after_ms(),
+    }
+}
+
+/// The bytes of a record in JSON: text, or Base64.
+fn record_of(data: Option<String>, base64: Option<String>) -> Result<Vec<u8>> {
+    match (data, base64) {
+        (Some(data), None) => Ok(data.into_bytes()),
+        (None, Some(text)) => {
+            let bad = |error| Code::ManageInvalid.error(format!("`base64` is not Base64: {error}"));
+            BASE64_STANDARD.decode(text).map_err(bad)
+        }
+        _ => Err(Code::ManageInvalid.error("the record is missing: give `data` or `base64`, and not both")),
     }
 }
 
@@ -202,6 +216,11 @@ impl Access {
             Order::RotateClusterSecret => {
                 // The cluster replies later: see `Access::rotate_cluster_secret`.
                 Err(Code::ManageInvalid.error("the secret of a cluster is changed by its hosts together"))
+            }
+            Order::SendCommand { device, log, data, base64 } => {
+                let record = record_of(data, base64)?;
+                let SentCommand { number, id } = self.command(&device, &log, &record)?;
+                Ok(Managed::Command { device, log, number, id })
             }
             Order::Up(up) => self.up(&up, uploads),
             Order::Down(down) => self.down(&down),

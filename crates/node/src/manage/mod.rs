@@ -239,6 +239,19 @@ pub enum Order {
     },
     /// To change the secret of the cluster.
     RotateClusterSecret,
+    /// To send a command to a device: a record for one of its logs.
+    SendCommand {
+        /// The device.
+        device: String,
+        /// The log of the device.
+        log: String,
+        /// The record, if it is text.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<String>,
+        /// The record in Base64.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        base64: Option<String>,
+    },
     /// To make the namespace hold what an application file says.
     Up(Up),
     /// To take that away again.
@@ -481,6 +494,17 @@ pub enum Managed {
         /// How many.
         #[serde(flatten)]
         resent: Resent,
+    },
+    /// A command was accepted.
+    Command {
+        /// The device.
+        device: String,
+        /// The log of the device.
+        log: String,
+        /// The number of the command.
+        number: u64,
+        /// Its id.
+        id: EventId,
     },
     /// The secret of the cluster was changed.
     SecretRotated(RotatedSecret),

@@ -120,4 +120,10 @@ pub const VERBS: &[(&str, &[Member])] = &[
         ("force", "flag", true),
         ("take_over", "flag", true),
     ]),
+    ("send-command", &[
+        ("device", "text", false),
+        ("log", "text", false),
+        ("data", "text", true),
+        ("base64", "text", true),
+    ]),
 ];

@@ -18,6 +18,8 @@ use zeroize::Zeroizing;
 const FOLDER: &str = "secrets";
 /// The folder in it of the secrets that functions are shown.
 const FUNCTIONS: &str = "functions";
+/// The folder in it of the capabilities for devices.
+const DEVICES: &str = "devices";
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 /// Every permission bit, those that change the user or group included.
@@ -116,8 +118,17 @@ impl Folder {
     /// The folder of functions' secrets, which is created if `make` is set; `None` if it does not exist. The folder around it is not
     /// locked.
     pub fn functions(dir: &Path, make: bool) -> Result<Option<Self>> {
+        Self::within(dir, FUNCTIONS, make)
+    }
+
+    /// The folder of what belongs to devices; otherwise as [`Folder::functions`].
+    pub fn devices(dir: &Path, make: bool) -> Result<Option<Self>> {
+        Self::within(dir, DEVICES, make)
+    }
+
+    fn within(dir: &Path, name: &str, make: bool) -> Result<Option<Self>> {
         let around = dir.join(FOLDER);
-        let path = around.join(FUNCTIONS);
+        let path = around.join(name);
         if make {
             self::make(&around, dir)?;
         }

@@ -5,6 +5,7 @@
 
 mod authority;
 mod cluster;
+mod devices;
 mod files;
 mod functions;
 mod handover;
@@ -15,6 +16,7 @@ mod revoked;
 
 pub use authority::{Authority, GENERATIONS_MAX, random_id};
 pub use cluster::{ClusterSecret, SecretDigest};
+pub use devices::DeviceSecrets;
 pub use files::Folder;
 pub use functions::FunctionSecrets;
 pub(crate) use handover::{PUBLIC_BYTES, Receiver, SEALED_BYTES, seal};

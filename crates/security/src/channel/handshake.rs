@@ -51,6 +51,7 @@ fn read_fields(fields: &[u8]) -> Result<u16> {
 struct Derived {
     mac: [u8; MAC_BYTES],
     secrets: Secrets,
+    exporter: [u8; 32],
 }
 
 /// `messages` is M1 and M2 without its mac.
@@ -59,13 +60,14 @@ fn derive(key: &[u8; 32], messages: [&[u8]; 2]) -> Derived {
     messages.iter().for_each(|message| transcript.update(message));
     let transcript = transcript.finalize();
     let mut okm = Zeroizing::new([0; OKM_BYTES]);
-    hkdf::Hkdf::<Sha256>::new(Some(&transcript), key)
-        .expand(b"millrace channel 1", &mut *okm)
-        .expect("120 bytes are fewer than HKDF can make");
+    let expander = hkdf::Hkdf::<Sha256>::new(Some(&transcript), key);
+    expander.expand(b"millrace channel 1", &mut *okm).expect("120 bytes are fewer than HKDF can make");
+    let mut exporter = [0; 32];
+    expander.expand(b"millrace exporter", &mut exporter).expect("32 bytes are fewer than HKDF can make");
     let mut mac = <Hmac<Sha256> as hmac::KeyInit>::new_from_slice(&okm[..32]).expect("HMAC takes keys of every length");
     mac.update(&transcript);
     let mac: [u8; 32] = mac.finalize().into_bytes().into();
-    Derived { mac: mac[..MAC_BYTES].try_into().expect("16 of 32 bytes"), secrets: Secrets::of(&okm[32..]) }
+    Derived { mac: mac[..MAC_BYTES].try_into().expect("16 of 32 bytes"), secrets: Secrets::of(&okm[32..]), exporter }
 }
 
 /// A client that waits for M2.
@@ -146,7 +148,8 @@ impl<'a> Offered<'a> {
         fields(&mut m2, limit(record_max)?, nonce);
         let derived = derive(&recovered.signature().channel_key(), [self.m1, &m2]);
         m2.extend_from_slice(&derived.mac);
-        Ok(Accepted { m2, channel: derived.secrets.host(self.record_max, record_max), recovered })
+        let channel = derived.secrets.host(self.record_max, record_max);
+        Ok(Accepted { m2, channel, recovered, exporter: derived.exporter })
     }
 }
 
@@ -155,6 +158,7 @@ pub struct Accepted {
     m2: Vec<u8>,
     channel: Channel,
     recovered: Recovered,
+    exporter: [u8; 32],
 }
 
 impl Accepted {
@@ -169,9 +173,13 @@ impl Accepted {
         let mut plain = Vec::new();
         match self.channel.opener.open(bytes, &mut plain)? {
             None => Ok(First::Incomplete(self)),
-            Some(used) => {
-                Ok(First::Open { caller: self.recovered.caller(keys, peer), channel: self.channel, plain, used })
-            }
+            Some(used) => Ok(First::Open {
+                caller: self.recovered.caller(keys, peer),
+                channel: self.channel,
+                exporter: self.exporter,
+                plain,
+                used,
+            }),
         }
     }
 }
@@ -186,6 +194,8 @@ pub enum First {
         caller: Caller,
         /// The channel.
         channel: Channel,
+        /// What proofs on this channel are bound to.
+        exporter: [u8; 32],
         /// The content of the first record.
         plain: Vec<u8>,
         /// How many bytes it had.

@@ -55,6 +55,9 @@ const LINE_PAUSE: Duration = Duration::from_millis(200);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long the end may take.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// If the device says nothing for so long after something was sent to it, the last frame is sent again, once: it may have been lost, and
+/// nothing follows that would show it. While the device waits for an answer, it asks for that frame by itself.
+const REPEAT: Duration = Duration::from_secs(1);
 /// After so long without a byte, the user is told.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Nothing is read for a direction that has so many bytes to write.
@@ -151,6 +154,7 @@ pub fn run(args: &AttachArgs, global: &Global, out: &mut Out) -> Outcome {
         text: Vec::new(),
         text_at: begun,
         call_at: begun,
+        repeat_at: None,
         open_at: begun,
         is_unreachable: false,
         silent_since: Some(begun),
@@ -184,9 +188,10 @@ struct SerialLine<'a> {
     /// Text without its end of line, and when the last of it came.
     text: Vec<u8>,
     text_at: Instant,
-    /// When the device is asked for a connection next, and when the port is opened next.
+    /// When the device is asked for a connection next, when the port is opened next, and when the last frame is sent again.
     call_at: Instant,
     open_at: Instant,
+    repeat_at: Option<Instant>,
     is_unreachable: bool,
     /// Since when nothing has come from a port that was opened, until that was reported.
     silent_since: Option<Instant>,
@@ -242,6 +247,10 @@ impl SerialLine<'_> {
         }
         if self.port.is_some() && !self.side.is_open() && now >= self.call_at {
             self.call(now)?;
+        }
+        if self.repeat_at.is_some_and(|at| now >= at) {
+            self.repeat_at = None;
+            self.side.repeat(&mut self.to_port);
         }
         if self.silent_since.is_some_and(|at| now >= at + SILENCE) {
             self.silent_since = None;
@@ -336,8 +345,11 @@ impl SerialLine<'_> {
                 self.side.close(&mut self.to_port);
                 return self.hear(Heard::Lost);
             }
-            Heard::Invalid => {}
-            Heard::Data(bytes) => self.to_host.extend(bytes),
+            Heard::Invalid | Heard::Repeated => {}
+            Heard::Data(bytes) => {
+                self.repeat_at = None;
+                self.to_host.extend(bytes);
+            }
             Heard::Opened => return self.connect(),
             Heard::Closed => {
                 self.hang_up();
@@ -402,6 +414,7 @@ impl SerialLine<'_> {
 
     fn hang_up(&mut self) {
         self.host = None;
+        self.repeat_at = None;
         self.to_host.clear();
     }
 
@@ -450,7 +463,11 @@ impl SerialLine<'_> {
         let Some(host) = &self.host else { return Ok(()) };
         let mut buffer = [0; READ_BYTES];
         match read_some(host, &mut buffer) {
-            Some(bytes) => self.side.send(bytes, &mut self.to_port),
+            Some([]) => {}
+            Some(bytes) => {
+                self.side.send(bytes, &mut self.to_port);
+                self.repeat_at = Some(Instant::now() + REPEAT);
+            }
             None => return self.host_is_gone(),
         }
         Ok(())

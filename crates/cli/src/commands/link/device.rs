@@ -2,14 +2,15 @@
 
 use crate::{
     args::{DeviceCommand, Global, SimArgs},
-    out::{Out, Table},
+    out::{Out, Style, Table},
     place::{Place, docs::LogDoc},
     report::Outcome,
     show,
 };
+use millrace_device::Identity;
 use millrace_node::{
-    Code, Hlc, NamespaceId, Result,
-    devices::{self, Device},
+    Code, Hlc, LogName, NamespaceId, Result,
+    devices::{self, Device, commands},
 };
 use serde_json::json;
 use std::process::Command;
@@ -22,6 +23,11 @@ pub fn run(command: &DeviceCommand, global: &Global, out: &mut Out) -> Outcome {
         DeviceCommand::Ls => ls(&all(&Place::find(global)?)?, out),
         DeviceCommand::Show(args) => show_one(&Place::find(global)?, &args.name, out),
         DeviceCommand::Rm(args) => rm(&Place::find(global)?, &args.name, out),
+        DeviceCommand::Provision(args) => super::provision::run(args, global, out),
+        DeviceCommand::FlashImage(args) => super::provision::flash_image(args, out),
+        DeviceCommand::Dump(args) => super::dump::run(args, out),
+        DeviceCommand::Send(args) => super::send::run(args, global, out),
+        DeviceCommand::Verify(args) => super::verify::run(args, global, out),
         DeviceCommand::Sim(args) => sim(args),
         DeviceCommand::Attach(args) => super::attach::run(args, global, out),
     }
@@ -40,8 +46,13 @@ fn all(place: &Place) -> Result<Vec<Device>> {
         let state = serde_json::from_slice(&record.payload).map_err(odd)?;
         let prefix = format!("{name}/");
         let own = |log: &&LogDoc| log.name.starts_with(&prefix);
+        let named = |name: LogName| logs.iter().find(|log| log.name == *name);
+        let commands_waiting = named(commands::log_of(name)?).map_or(0, |log| log.records);
+        let refusals = named(commands::refusals_of(name)?).filter(|log| log.records > 0);
+        let refusal = refusals.map(|log| remote.newest(&log.name)).transpose()?;
+        let commands_refused = refusal.and_then(|record| serde_json::from_slice(&record.payload).ok());
         let logs = logs.iter().filter(own).map(|log| (log.name.clone(), log.latest)).collect();
-        found.push(Device { name: name.to_owned(), state, logs });
+        found.push(Device { name: name.to_owned(), state, logs, commands_waiting, commands_refused });
     }
     Ok(found)
 }
@@ -85,6 +96,11 @@ fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
     out.line(format!(
         "lost          {records}, of {entries} entries that the device had dropped before they were imported"
     ))?;
+    out.line(format!("commands      {} waiting", show::grouped(device.commands_waiting)))?;
+    if let Some(refusal) = &device.commands_refused {
+        let said = out.styled(Style::Bad, &format!("it refuses commands: {}: {}", refusal.code, refusal.detail));
+        out.line(format!("              {said}"))?;
+    }
     for (log, latest) in &device.logs {
         out.line(format!("log           {log}, up to record {latest}"))?;
     }
@@ -104,9 +120,28 @@ fn rm(place: &Place, name: &str, out: &mut Out) -> Outcome {
 }
 
 fn sim(args: &SimArgs) -> Outcome {
-    let flash = args.flash.clone().unwrap_or_else(|| format!("{}.flash", args.name).into());
     let mut command = Command::new(&args.program);
-    command.arg(flash).args(["--host", &args.host, "--name", &args.name]).args(&args.more);
+    let name = match (&args.identity, &args.name) {
+        (Some(file), name) => {
+            let identity = Identity::decode(&super::dump::read(file)?).map_err(|error| error.within(file.display()))?;
+            if let Some(name) = name.as_ref().filter(|name| **name != identity.name) {
+                let detail =
+                    format!("{} is the identity of device '{}', not of '{name}'", file.display(), identity.name);
+                return Err(Code::ValueInvalid.error(detail).into());
+            }
+            identity.name
+        }
+        (None, name) => name.clone().unwrap_or_default(), // clap requires it
+    };
+    command.arg(args.flash.clone().unwrap_or_else(|| format!("{name}.flash").into()));
+    if let Some(host) = &args.host {
+        command.args(["--host", host]);
+    }
+    match &args.identity {
+        Some(file) => command.arg("--provisioned").arg(file),
+        None => command.args(["--name", &name]),
+    };
+    command.args(&args.more);
     let failed = |what: String| Code::Io.error(format!("{}: {what}", args.program.display()));
     let status = command.status().map_err(|error| failed(error.to_string()))?;
     if status.success() { Ok(()) } else { Err(failed(format!("the device ended with {status}")).into()) }

@@ -2,9 +2,13 @@
 
 mod attach;
 mod device;
+mod dump;
 mod outbox;
 mod port;
+mod provision;
 mod relay;
+mod send;
+mod verify;
 
 pub use device::run as device;
 pub use outbox::run as outbox;

@@ -1,0 +1,99 @@
+//! `millrace device provision` and `millrace device flash-image`: a new device, as a file and as an image of its flash.
+
+use super::dump::{identity_object, read};
+use crate::{
+    args::{FlashImageArgs, Global, ProvisionArgs},
+    out::Out,
+    place,
+    report::Outcome,
+    show,
+};
+use millrace_device::Identity;
+use millrace_node::{Code, Result, devices};
+use serde_json::json;
+use std::{
+    fs::{File, OpenOptions, remove_file},
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+use zeroize::Zeroizing;
+
+fn create(path: &Path) -> Result<File> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    file.map_err(|error| Code::FileNotWritten.error(format!("cannot write {}: {error}", path.display())))
+}
+
+fn write(path: &Path, mut file: File, bytes: &[u8]) -> Result<()> {
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    written.map_err(|error| Code::FileNotWritten.error(format!("cannot write {}: {error}", path.display())))
+}
+
+/// Removes a file that this command has created and could not fill.
+fn undo(path: &Path) {
+    let _ = remove_file(path);
+}
+
+fn check_host(host: &str) -> Result<()> {
+    let plain = host.rsplit_once(':').is_some_and(|(name, port)| {
+        !name.is_empty() && !name.contains(['/', ' ']) && port.parse::<u16>().is_ok_and(|port| port > 0)
+    });
+    let bad =
+        || Code::ValueInvalid.error(format!("--host is '{host}', and must be HOST:PORT, such as 192.168.1.7:7070"));
+    if plain { Ok(()) } else { Err(bad()) }
+}
+
+pub fn run(args: &ProvisionArgs, global: &Global, out: &mut Out) -> Outcome {
+    if let Some(host) = &args.host {
+        check_host(host)?;
+    }
+    let namespace = place::open(global)?;
+    let path = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.identity", args.name.replace('/', "-"))));
+    // First: an identity that cannot be kept would have to be taken back.
+    let file = create(&path)?;
+    let made = devices::provision(&namespace, &args.name, args.host.as_deref()).inspect_err(|_| undo(&path))?;
+    let bytes = Zeroizing::new(made.encode()?);
+    write(&path, file, &bytes)?;
+    if out.json() {
+        let mut object = identity_object(&made);
+        (object["file"], object["bytes"]) = (json!(path), json!(bytes.len()));
+        return Ok(out.object(&object)?);
+    }
+    out.line(format!(
+        "wrote {}: device {}, namespace {}, {} bytes; it is secret",
+        path.display(),
+        made.name,
+        made.namespace,
+        bytes.len()
+    ))?;
+    Ok(out.line(format!(
+        "next: `millrace device flash-image {} --out {}.img`, and write that to the device",
+        path.display(),
+        made.name
+    ))?)
+}
+
+pub fn flash_image(args: &FlashImageArgs, out: &mut Out) -> Outcome {
+    let identity = Identity::decode(&Zeroizing::new(read(&args.identity)?));
+    let identity = identity.map_err(|error| error.within(args.identity.display()))?;
+    let image = Zeroizing::new(identity.flash_image(args.sector_bytes, args.journal_sectors)?);
+    let file = create(&args.out)?;
+    write(&args.out, file, &image).inspect_err(|_| undo(&args.out))?;
+    let (sector, journal) = (args.sector_bytes, 2 * args.sector_bytes);
+    if out.json() {
+        return Ok(out.object(&json!({
+            "device": identity.name, "file": args.out, "bytes": image.len(), "copies": [0, sector], "sector_bytes": sector,
+            "journal_at": journal, "journal_sectors": args.journal_sectors,
+        }))?);
+    }
+    let shown = args.out.display();
+    let bytes = show::grouped(image.len() as u64);
+    out.line(format!(
+        "wrote {shown}: {bytes} bytes, the identity of {} at 0x0 and 0x{sector:x}; it is secret",
+        identity.name
+    ))?;
+    match args.journal_sectors {
+        0 => Ok(out.line("the journal has sectors of its own, which are erased: `--journal-sectors` adds them")?),
+        sectors => Ok(out.line(format!("the journal has {sectors} sectors from 0x{journal:x} on"))?),
+    }
+}
