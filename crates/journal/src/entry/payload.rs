@@ -501,8 +501,7 @@ pub(crate) fn headers_extension(headers: &Headers) -> Vec<u8> {
     with_length(&map)
 }
 
-/// The extension of a copy of an entry, with what the original's says besides; `superseded` if it is a record of a table that is not the value
-/// of its key any more.
+/// The extension of a copy of an entry: its own, and that of the original; `superseded` if the key of a table has another version now.
 pub(crate) fn carried_extension(id: EventId, position: u64, of_original: &[u8], superseded: bool) -> Vec<u8> {
     let mut bytes = vec![0; 2];
     let (mut extension, position) =
