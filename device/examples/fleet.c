@@ -3,10 +3,11 @@
  *     fleet --host 127.0.0.1:7070 [--devices 1000] [--hours 72] [--every 60] [--seed 1] [--awake 64] [--faults 0] [--capability FILE]
  *
  * Each device wakes every --every minutes of its own time, appends a few records, which run a function, sends what the host lacks, and
- * sleeps. With a capability for all of them, lines are encrypted. Unless --faults is 0, lines are cut, devices have no network for up to a
- * day, and power is lost in any operation of the flash. At last every device sends what is left. Then the program prints a line for
- * each: name, newest seqno of "raw" and of "echo", and "small" if its flash is so small that it may have dropped records; and one line about all. Record N of device D is "D N" in both logs. The seed determines what happens to a device, except
- * how far a connection came that was cut.
+ * sleeps. With a capability for all of them, lines are encrypted. Unless --faults is 0, lines are cut, devices have no network for up to
+ * two days, and power is lost in any operation of the flash. At last every device sends what is left. Then the program prints a line for
+ * each: name, newest seqno of "raw" and of "echo", and "small" if its flash is so small that it may have dropped records; and a line about
+ * all. Record N of device D is "D N" in both logs. The seed determines what happens to a device, except how far a connection came that
+ * was cut.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "../port/posix/flash.h"

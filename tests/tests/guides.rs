@@ -93,8 +93,8 @@ fn devices() {
     made.arg(device.join("Makefile")).args(["make", "-s", "-C"]).arg(&device);
     end_within(PAGE, made, b"").ok();
     let printed = type_in("device.md");
-    says(&printed, &["delivered 602: raw 100, mean 100", "kitchen/mean@7", "raw 200, mean 200", "raw 300, mean 300"]);
-    says(&printed, &["thermometer kitchen on mps2-an385", "measured everything"]);
+    says(&printed, &["delivered 602: raw 100, mean 100", "kitchen/mean@7", "raw 200, mean 200", "raw 110, mean 110"]);
+    says(&printed, &["cellar/applied@1", "_commands/cellar@1", "thermometer kitchen on mps2-an385", "measured everything"]);
 }
 
 #[test]

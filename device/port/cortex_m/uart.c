@@ -12,9 +12,11 @@ static volatile uint8_t buffer[BUFFER];
 static volatile uint32_t head, tail; /* written here, and read there; they overflow */
 static uint32_t vectors[VECTORS] __attribute__((aligned(128)));
 
-/* If there is no room, the byte stays in the port, and the emulator sends nothing more. A real board would lose it: then the connection
- * begins again. */
+/* If there is no room, the byte stays in the port, and the emulator sends nothing more; uart_read takes it. A real board would lose it:
+ * then the connection begins again. The interrupt is cleared first: cleared at the end, that of a byte which came meanwhile would be lost,
+ * and with it all that the other side sends from then on. */
 static void receive(void) {
+    UART[3] = 2;
     while (UART[1] & 2) {
         if (head - tail == BUFFER) {
             DISABLE_INTERRUPTS = 1;
@@ -23,7 +25,6 @@ static void receive(void) {
         buffer[head % BUFFER] = (uint8_t)UART[0];
         head++;
     }
-    UART[3] = 2;
 }
 
 void uart_begin(uint32_t divider) {
@@ -52,6 +53,8 @@ size_t uart_read(void *context, void *bytes, size_t size) {
     size_t done = 0;
     (void)context;
     for (; done < size && tail != head; done++, tail++) ((uint8_t *)bytes)[done] = buffer[tail % BUFFER];
+    DISABLE_INTERRUPTS = 1;
+    receive();
     ENABLE_INTERRUPTS = 1;
     return done;
 }

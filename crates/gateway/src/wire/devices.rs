@@ -224,14 +224,12 @@ async fn begin(access: Access, device: String, exporter: Option<[u8; 32]>) -> Re
 }
 
 async fn link(access: Access, device: String) -> Result<Answer> {
-    let life = loop {
-        match access.submit(Access::life_of_commands).await.await? {
-            Some(life) => break life,
+    let (namespace, epoch, life) = loop {
+        match access.submit(Access::sender_of_commands).await.await? {
+            Some(sender) => break sender,
             None => sleep(LIFE_LOOK).await,
         }
     };
-    let journal = access.served().namespace().journal();
-    let (namespace, epoch) = (journal.namespace().get(), journal.epoch());
     Ok(Answer::ToDevice(DeviceRequest::Link { stream: format!("commands/{device}"), namespace, epoch, life }))
 }
 

@@ -99,11 +99,13 @@ impl Access {
         self.out(noted, None)
     }
 
-    /// The life of this namespace for a stream of commands, once a crash cannot forget it; none before the host has begun one.
-    pub fn life_of_commands(&self) -> Gated<Option<Life>> {
+    /// What a stream of commands says of this namespace: its identity, its epoch, and its life, once a crash cannot forget it; none before the
+    /// host has begun one.
+    pub fn sender_of_commands(&self) -> Gated<Option<(u64, u32, Life)>> {
+        let journal = self.namespace().journal();
         let life = Links::of(self.namespace()).current_life().map(|life| {
-            let end = self.namespace().journal().tail();
-            self.served.gate().hold(Site::Deliver, life, Shows::Report(end), None)
+            let sender = life.map(|life| (journal.namespace().get(), journal.epoch(), life));
+            self.served.gate().hold(Site::Deliver, sender, Shows::Report(journal.tail()), None)
         });
         self.out(life, None)
     }

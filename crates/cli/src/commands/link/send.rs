@@ -60,10 +60,8 @@ pub fn run(args: &DeviceSendArgs, global: &Global, out: &mut Out) -> Outcome {
             out.object(&json!({ "device": name, "log": log, "number": number, "id": id, "delivered": is_delivered }))?
         );
     }
-    Ok(match is_delivered {
-        true => out.line(format!("command {number} is in the flash of {name}; its id is {id}"))?,
-        false => out.line(format!("command {number} waits for {name}; its id is {id}"))?,
-    })
+    let said = if is_delivered { format!("is in the flash of {name}") } else { format!("waits for {name}") };
+    Ok(out.line(format!("command {number} {said}; its id is {id}"))?)
 }
 
 fn from_stdin() -> Result<Vec<u8>> {
