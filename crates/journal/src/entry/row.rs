@@ -122,7 +122,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_row_comes_back(key in proptest::collection::vec(any::<u8>(), 1..1025), numbers: (u64, i64), unit in 0..u64::MAX / 16, of in 0..3usize, restated: Option<(u64, u64)>) {
+        fn a_row_comes_back(
+            key in proptest::collection::vec(any::<u8>(), 1..1025),
+            numbers: (u64, i64),
+            unit in 0..u64::MAX / 16,
+            of in 0..3usize,
+            restated: Option<(u64, u64)>,
+        ) {
             let operation = [Operation::Put, Operation::Delete, Operation::Increment][of];
             let restates = restated.map(|(repair, seqno)| Restates { repair, seqno });
             let row = Row { key: &key, operation, expires_us: numbers.0, previous: Position(unit * 16), amount: numbers.1, superseded: false, restates };
