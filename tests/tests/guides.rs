@@ -94,7 +94,10 @@ fn devices() {
     end_within(PAGE, made, b"").ok();
     let printed = type_in("device.md");
     says(&printed, &["delivered 602: raw 100, mean 100", "kitchen/mean@7", "raw 200, mean 200", "raw 110, mean 110"]);
-    says(&printed, &["cellar/applied@1", "_commands/cellar@1", "thermometer kitchen on mps2-an385", "measured everything"]);
+    says(
+        &printed,
+        &["cellar/applied@1", "_commands/cellar@1", "thermometer kitchen on mps2-an385", "measured everything"],
+    );
 }
 
 #[test]
