@@ -195,7 +195,7 @@ fn events(image: &Value) -> Vec<String> {
 #[test]
 fn what_newer_firmware_wrote_is_refused_as_such_and_not_as_damage() {
     for (name, bytes) in refused() {
-        let Some((Err(error), _)) = Burst::read(&bytes, BEFORE) else { continue };
+        let Some((Err(error), _)) = Burst::read(&bytes[..bytes.len().min(1024)], BEFORE) else { continue };
         let is_later = matches!(name, "entry of kind 0" | "unknown cause");
         assert_eq!(error.code() == Code::FormatVersion, is_later, "{name}: {error}");
     }

@@ -217,7 +217,16 @@ mod tests {
         use Code::*;
         let codes = || catalogue().map(|(code, ..)| code);
         let disk = [ReadOnly, DiskFull, Io, JournalFull, AppendUncertain, JournalBlocked];
-        let room = [Busy, DatabaseBacklog, RoomExhausted, OutboxFull, PublishBufferFull, RepairWaits, MountBusy];
+        let room = [
+            Busy,
+            DatabaseBacklog,
+            DeviceCommandsFull,
+            RoomExhausted,
+            OutboxFull,
+            PublishBufferFull,
+            RepairWaits,
+            MountBusy,
+        ];
         let of_request = [
             BatchTooLarge,
             HistoryInvalid,

@@ -71,8 +71,8 @@ is out of reach gets it when it connects next. The log must accept commands (MRD
 command as its cause, so `millrace trace` leads from the command to what came of it. A command that the device refuses becomes a record of the \
 log dead/commands.
 
-With --wait, the command waits until the device has the record in its flash, and fails if the device refuses it or the time is over; the \
-command still waits for the device then.
+With --wait, it waits until the device has the record in its flash, and fails if the device refuses it. If the time is over before, the exit \
+code is 75, and the device still gets the command when it connects: do not send it again.
 
 Examples:
   millrace device send kitchen config 'every=60'

@@ -4,7 +4,7 @@ use crate::{
     args::{DeviceSendArgs, Global},
     out::Out,
     place::{Found, Place},
-    report::Outcome,
+    report::{Failure, Outcome},
 };
 use millrace_node::{
     Code, EventId, Result,
@@ -21,6 +21,8 @@ use std::{
 
 /// How often it is looked whether the device has the command.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The exit code if the time was over before the device had the command.
+const TRY_LATER: u8 = 75;
 /// How many of the newest dead letters are looked through for a command.
 const DEAD_LOOKED_MAX: u64 = 1000;
 
@@ -47,21 +49,19 @@ pub fn run(args: &DeviceSendArgs, global: &Global, out: &mut Out) -> Outcome {
             let code = Code::from_id(&refusal.code).unwrap_or(Code::HostCodeUnknown);
             return Err(code.error(format!("device '{name}' refused command {number}: {}", refusal.detail)).into());
         }
-        Fate::Waits if args.wait.is_some() => {
-            let detail = format!("device '{name}' does not have command {number} yet; it gets it when it connects");
-            return Err(Code::RequestTimeout.error(detail).into());
-        }
         Fate::Waits | Fate::Delivered => {}
     }
     let is_delivered = fate == Fate::Delivered;
     if out.json() {
         let id = id.to_string();
-        return Ok(
-            out.object(&json!({ "device": name, "log": log, "number": number, "id": id, "delivered": is_delivered }))?
-        );
+        let object = json!({ "device": name, "log": log, "number": number, "id": id, "delivered": is_delivered });
+        out.object(&object)?;
+    } else {
+        let said = if is_delivered { format!("is in the flash of {name}") } else { format!("waits for {name}") };
+        out.line(format!("command {number} {said}; its id is {id}"))?;
     }
-    let said = if is_delivered { format!("is in the flash of {name}") } else { format!("waits for {name}") };
-    Ok(out.line(format!("command {number} {said}; its id is {id}"))?)
+    // No error: sent again, the device would get it twice.
+    if args.wait.is_some() && !is_delivered { Err(Failure::Said(TRY_LATER)) } else { Ok(()) }
 }
 
 fn from_stdin() -> Result<Vec<u8>> {
