@@ -286,7 +286,7 @@ mod tests {
         let mut line = Vec::new();
         side.send(&[5; DATA_MAX + 1], &mut line);
         let last = Found::Frame(data(7, 1, &[5]));
-        assert_eq!(give(&mut side, &[data(7, 1, b"a")]).1, [last.clone()]);
+        assert_eq!(give(&mut side, &[data(7, 1, b"a")]).1, std::slice::from_ref(&last));
         assert_eq!(give(&mut side, &[open(7)]).1, [], "an older one");
         assert_eq!(give(&mut side, &[data(7, 2, b"b")]).0, [Heard::Data(b"b".to_vec())]);
         assert_eq!(give(&mut side, &[data(7, 2, b"b")]).1, [last]);

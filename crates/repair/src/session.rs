@@ -517,7 +517,6 @@ impl<'a> Session<'a> {
     }
 
     /// Runs a function until it succeeds or has no attempt left: returns its appends, its reads, and why it was given up.
-    #[expect(clippy::type_complexity, reason = "three parts of one answer")]
     fn execute(
         &mut self,
         run: &Run,

@@ -24,6 +24,9 @@ pub enum Event {
     Increment(i64),
 }
 
+/// What a run left: the log, the seqno, the sequence, and the key if it is a table.
+type Left = (u32, u64, u64, Option<u64>);
+
 /// What is in a slot: the text of a record of a log; of a table also its key, and what happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Slot {
@@ -144,7 +147,7 @@ impl Model<'_> {
         let mut triggers: HashMap<EventId, (u32, u32, u64)> = HashMap::new();
         let mut fired: HashMap<EventId, u64> = HashMap::new();
         // What runs left, with the key that it was for.
-        let mut left: HashMap<EventId, Vec<(u32, u64, u64, Option<u64>)>> = HashMap::new();
+        let mut left: HashMap<EventId, Vec<Left>> = HashMap::new();
         let mut ended: HashMap<EventId, u64> = HashMap::new();
         // What runs leave more than they left, until a repair appends it.
         let mut rest: Vec<(EventId, u32, Slot)> = Vec::new();
@@ -308,9 +311,9 @@ fn put(
 }
 
 /// Which slot each record takes: in a log the n-th the n-th; in a table those of the same key first, and changes of one key in their order.
-fn assign(free: &mut Vec<(u32, u64, u64, Option<u64>)>, new: &[(u32, Slot)]) -> Vec<Option<(u64, u64)>> {
+fn assign(free: &mut Vec<Left>, new: &[(u32, Slot)]) -> Vec<Option<(u64, u64)>> {
     let mut taken: Vec<Option<(u64, u64)>> = vec![None; new.len()];
-    let mut take = |n: usize, is_it: &dyn Fn(&(u32, u64, u64, Option<u64>)) -> bool| {
+    let mut take = |n: usize, is_it: &dyn Fn(&Left) -> bool| {
         if let (None, Some(at)) = (taken[n], free.iter().position(is_it)) {
             let (_, seqno, sequence, _) = free.remove(at);
             taken[n] = Some((seqno, sequence));
