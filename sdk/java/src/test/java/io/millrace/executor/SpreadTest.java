@@ -300,7 +300,7 @@ class SpreadTest {
                 // What depends on a future runs in the thread that receives the results of its host, which waits from now on.
                 for (int at = 0; at < 2; at++) {
                     CompletableFuture<Boolean> quick = (CompletableFuture<Boolean>) executor.submit(() -> {
-                        Thread.sleep(2000);
+                        Thread.sleep(15_000); // until all four are submitted, however busy the machine is
                         return true;
                     });
                     quick.thenRun(() -> {
