@@ -458,7 +458,8 @@ mod tests {
             SeqnoInvalid,
         ];
         let waits = [LogNotFound, FunctionNotFound, ClockAhead, LinkOutOfOrder];
-        let room = [Busy, DatabaseBacklog, RoomExhausted, OutboxFull, PublishBufferFull, RepairWaits, MountBusy];
+        let of_appends = [Busy, DatabaseBacklog, RoomExhausted, OutboxFull, PublishBufferFull, RepairWaits];
+        let room = [&of_appends[..], &[MountBusy, DeviceCommandsFull]].concat();
         let disk = [DiskFull, ReadOnly, Io, AppendUncertain, JournalFull];
         let told = [&permanent[..], &waits, &room, &disk].concat();
         for (code, ..) in millrace_wire::catalogue() {

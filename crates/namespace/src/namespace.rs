@@ -696,7 +696,7 @@ mod tests {
     fn an_append_waits_for_room_and_for_nothing_else() {
         let of_appends = [Code::Busy, Code::OutboxFull, Code::PublishBufferFull, Code::DatabaseBacklog];
         // No append from outside is refused with these.
-        let of_runs = [Code::RoomExhausted, Code::RepairWaits, Code::MountBusy];
+        let of_runs = [Code::RoomExhausted, Code::RepairWaits, Code::MountBusy, Code::DeviceCommandsFull];
         for (code, ..) in millrace_wire::catalogue() {
             let waits = of_appends.contains(&code) || of_runs.contains(&code);
             assert_eq!(lacks_room(&code.error("")), waits, "{code:?}");
