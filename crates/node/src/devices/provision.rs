@@ -1,7 +1,7 @@
 //! A new device gets its identity: a namespace, a key, and a capability for this host. The host keeps a capability that was made with the
 //! device's key, and not the key: with it, the host may send commands.
 
-use super::{State, check_unused, keep, read};
+use super::{State, check_unused, keep, read, remove};
 use crate::{
     audit::{Act, Audited, audit},
     secrets::{Authority, DeviceSecrets, grant, random_id, revoke},
@@ -71,20 +71,19 @@ pub fn provision(namespace: &Namespace, device: &str, host: Option<&str>) -> Res
     // Refused before anything was changed, if it is too long.
     identity.encode()?;
     audit(namespace, &Audited::by_owner(Act::Issue).of(&shown.ids).about(format!("device {device}")))?;
-    let secrets = DeviceSecrets::of(namespace.dir());
-    secrets.set(device, &commands)?;
     let state = State {
         namespace: identity_of.get(),
         capability: shown.ids.first().map(TokenId::to_string),
         ..State::default()
     };
-    let kept = namespace.journal().commit(|tx| {
+    // The name is taken before anything is stored under it: somebody else may provision a device of this name at the same time.
+    namespace.journal().commit(|tx| {
         check(&tx.catalog().clone())?;
         keep(tx, device, &state)
-    });
-    if let Err(error) = kept {
-        // Nobody else has made one of this name: it would be in the journal.
-        let _ = secrets.remove(device);
+    })?;
+    if let Err(error) = DeviceSecrets::of(namespace.dir()).set(device, &commands) {
+        // The identity was given to nobody.
+        let _ = remove(namespace, device);
         return Err(error);
     }
     Ok(identity)
