@@ -8,7 +8,7 @@ use crate::{
     settle::{Content, RowOf},
 };
 use millrace_journal::{KeyedRead, Log, Operation, Reads};
-use millrace_namespace::tables::batch::{Sight, expires_us};
+use millrace_namespace::tables::batch::Sight;
 use millrace_wire::{Code, Result};
 use std::collections::{BTreeMap, HashMap};
 
@@ -60,11 +60,7 @@ impl Session<'_> {
                     row: RowOf {
                         key: change.key.clone(),
                         operation: change.operation,
-                        expires_us: match change.operation {
-                            Operation::Put => expires_us(&options, change.ttl_ms, change.now_us),
-                            Operation::Delete => 0,
-                            Operation::Increment => after.expires_us,
-                        },
+                        expires_us: after.expires_us,
                         amount: change.amount,
                     },
                 }),
