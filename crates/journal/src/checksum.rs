@@ -4,7 +4,7 @@
 
 /// The CRC-32C of `bytes`.
 #[inline(never)]
-pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
+pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 

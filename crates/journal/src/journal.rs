@@ -14,6 +14,7 @@ use crate::{
         control::{self, Control, Remains},
         index,
         manifest::{self, Ancestor, Manifest},
+        sealed::{self, SEALED_PREFIX, Sealed},
         segments::{FOLDER, SEGMENT_HEADER_BYTES, SegmentHeader, Segments, io_error},
     },
     write::{
@@ -453,6 +454,26 @@ impl Journal {
         self.0.wake();
     }
 
+    /// The names of the sealed files beside the journal, and of those that were not completed.
+    pub fn sealed_names(&self) -> io::Result<Vec<String>> {
+        sealed::names(&*self.0.medium)
+    }
+
+    /// Opens a sealed file.
+    pub fn open_sealed(&self, name: &str) -> io::Result<Sealed> {
+        sealed::open(&*self.0.medium, name)
+    }
+
+    /// Makes a sealed file, whose name begins with [`SEALED_PREFIX`], durable.
+    pub fn seal(&self, name: &str, fill: &mut dyn FnMut(&mut dyn io::Write) -> io::Result<()>) -> Result<()> {
+        sealed::seal(&self.0, name, fill)
+    }
+
+    /// Removes a sealed file; those who have it open keep it.
+    pub fn remove_sealed(&self, name: &str) -> io::Result<()> {
+        sealed::remove(&*self.0.medium, name)
+    }
+
     /// Verifies every kept entry. `progress` gets the verified bytes and the total.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         self.0.check(progress)
@@ -746,7 +767,9 @@ impl Inner {
     /// Removes what is no index of this version.
     fn remove_stray_indexes(&self) {
         let names = self.medium.list("index").unwrap_or_default().into_iter().map(|name| format!("index/{name}"));
-        for name in names.filter(|name| name != arena::NAME) {
+        // What a sealed file has was durable before the file was.
+        let is_stray = |name: &String| name != arena::NAME && !name.starts_with(&format!("index/{SEALED_PREFIX}"));
+        for name in names.filter(is_stray) {
             let _ = self.medium.remove(&name); // It only wastes space; the next unclean open tries again.
         }
     }

@@ -34,6 +34,7 @@ mod store;
 mod write;
 
 pub use catalog::{Catalog, Function, Log, Pin};
+pub use checksum::crc32c;
 pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink, StagingDir};
 pub use entry::{
     Entry, Kind, Position, ReplaySeed, Salt,
@@ -55,6 +56,7 @@ pub use store::{
     index::Item,
     json,
     manifest::{Ancestor, Manifest},
+    sealed::{SEALED_PREFIX, Sealed},
 };
 pub use write::{
     commit::{Appended, Committed, RECORD_MAX_BYTES, Transaction, lock_patience, lock_within},

@@ -4,7 +4,10 @@ use millrace_namespace::{AppendOptions, Code, CreateOptions, Durability, Namespa
 use millrace_wire::table::{
     Condition, KeyRange, TableAnswer, TableCodec, TableOptions, TableRequest, after_prefix, counter,
 };
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 /// A sequence of random numbers that a seed determines.
 struct Dice(u64);
@@ -49,6 +52,21 @@ fn within(model: &Model, range: KeyRange<'_>, limit: usize) -> Vec<Shown> {
     rows.map(|(key, (version, value))| (key.clone(), *version, value.clone())).collect()
 }
 
+/// Changes or cuts off bytes of a file of the table's view.
+fn damage(place: &Path, dice: &mut Dice) {
+    let files = std::fs::read_dir(place.join("index")).unwrap().map(|file| file.unwrap().path());
+    let views: Vec<PathBuf> = files.filter(|path| path.to_str().unwrap().contains("/table-")).collect();
+    let Some(path) = views.get(dice.roll(views.len().max(1) as u64) as usize) else { return };
+    let mut bytes = std::fs::read(path).unwrap();
+    let at = dice.roll(bytes.len().max(1) as u64) as usize;
+    match dice.roll(2) {
+        0 => bytes.truncate(at),
+        _ if bytes.is_empty() => {}
+        _ => bytes[at] ^= 1 << dice.roll(8),
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
 /// Returns how many past states were read.
 fn run(seed: u64, steps: u64) -> usize {
     let dir = tempfile::tempdir().unwrap();
@@ -83,7 +101,7 @@ fn run(seed: u64, steps: u64) -> usize {
             Condition::Version(version) => known == version,
         };
         let context = format!("seed {seed}, step {step}");
-        match dice.roll(12) {
+        match dice.roll(13) {
             0..5 => {
                 let put = ask(namespace, &TableRequest::Put { key: &key, value: &value, condition, ttl_ms: 0 });
                 match (is_met, put) {
@@ -131,8 +149,14 @@ fn run(seed: u64, steps: u64) -> usize {
                 namespace.reclaim().unwrap();
                 past.clear();
             }
+            11 if dice.roll(3) == 0 => {
+                namespace.tables().freeze(namespace.journal(), &namespace.table("t").unwrap()).unwrap()
+            }
             _ if dice.roll(8) == 0 => {
                 drop((one, two));
+                if dice.roll(3) == 0 {
+                    damage(&place, &mut dice);
+                }
                 if dice.roll(2) == 0 {
                     // As after a crash: the indexes are made anew.
                     std::fs::remove_file(place.join("control")).unwrap();
@@ -166,7 +190,7 @@ fn run(seed: u64, steps: u64) -> usize {
 
 #[test]
 fn tables_agree_with_a_map() {
-    let seen: usize = (0..10).map(|seed| run(seed, 400)).sum();
+    let seen: usize = (0..16).map(|seed| run(seed, 400)).sum();
     assert!(seen > 5, "only {seen} past states could be read");
 }
 
@@ -265,4 +289,43 @@ fn a_deleted_key_stays_deleted_after_retention_has_copied_its_value() {
     assert_eq!((get(&namespace, b"a"), get(&namespace, b"b")), (0, 1));
     let other = Namespace::open(&place).unwrap();
     assert_eq!((get(&other, b"a"), get(&other, b"b")), (0, 1), "what reads the journal anew");
+}
+
+#[test]
+fn views_are_written_in_the_background() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("n");
+    let options = CreateOptions { durability: Durability::Memory, ..CreateOptions::default() };
+    let files = || {
+        let files = std::fs::read_dir(place.join("index")).unwrap().map(|file| file.unwrap().file_name());
+        files.filter(|name| name.to_str().unwrap().starts_with("table-")).count()
+    };
+    {
+        let namespace = Namespace::create(&place, &options).unwrap();
+        namespace.create_table(&"t".parse().unwrap(), 10, TableOptions::default()).unwrap();
+        for number in 0..140_000u64 {
+            let key = (number % 100_000 * 7919 % 100_003).to_string().into_bytes();
+            let value = number.to_string().into_bytes();
+            ask(&namespace, &TableRequest::Put { key: &key, value: &value, condition: Condition::Always, ttl_ms: 0 })
+                .unwrap();
+        }
+    }
+    assert!(files() > 0);
+    let namespace = Namespace::open(&place).unwrap();
+    let (journal, table) = (namespace.journal(), namespace.table("t").unwrap());
+    let mut keys = 0;
+    let (mut from, mut more) = (Vec::new(), true);
+    while more {
+        let range = KeyRange { from: &from, to: b"" };
+        let answer = ask(&namespace, &TableRequest::Scan { range, limit: 1000, keys_only: false }).unwrap();
+        for entry in &answer.entries {
+            let number = std::str::from_utf8(entry.value.as_ref().unwrap()).unwrap().parse::<u64>().unwrap();
+            assert_eq!((number % 100_000 * 7919 % 100_003).to_string().as_bytes(), entry.key);
+            assert!(number >= 40_000, "an older value of {:?}", entry.key);
+        }
+        keys += answer.entries.len();
+        more = answer.more;
+        from = answer.entries.last().map_or(Vec::new(), |entry| [&*entry.key, &[0]].concat());
+    }
+    assert_eq!((keys, namespace.tables().keys(journal, &table).unwrap()), (100_000, 100_000));
 }

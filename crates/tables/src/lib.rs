@@ -8,11 +8,17 @@
 //! The journal is the only truth. Each process that uses a table keeps a [`view::View`] of it, which says where the newest record of each key
 //! stands; the values are read from the journal. A view is made by reading the journal once, and then follows the table's log. Older versions of a
 //! key are found by the hint in each record that says where the version before it stands.
+//!
+//! From time to time the view is written to a file ([`freeze`]), so that the next process need not read the journal. In memory it then has
+//! only what has changed since.
 
 pub mod batch;
+mod freeze;
+mod frozen;
 mod sorted;
 pub mod view;
 
+use freeze::Freezer;
 use millrace_journal::{Entry, Journal, Log, Position, Row};
 use millrace_wire::{
     Code, Result,
@@ -28,9 +34,9 @@ use view::{Found, View};
 pub const KEYS_MAX: usize = 1 << 26;
 
 /// The views of a namespace's tables in this process.
-#[derive(Default)]
 pub struct Tables {
     views: Mutex<HashMap<u32, Arc<RwLock<View>>>>,
+    freezer: Freezer,
 }
 
 /// When a table is looked at.
@@ -53,7 +59,29 @@ pub struct Scanned {
     pub more: bool,
 }
 
+impl Default for Tables {
+    fn default() -> Self {
+        Self::with_files_after(view::FREEZE_RECORDS)
+    }
+}
+
 impl Tables {
+    /// The views of which each is written to a file after so many records.
+    pub fn with_files_after(records: u64) -> Self {
+        Self { views: Mutex::default(), freezer: Freezer::after(records) }
+    }
+
+    /// Writes what a view has to a file now, or waits until a thread of this process has.
+    pub fn freeze(&self, journal: &Journal, log: &Log) -> Result<()> {
+        let freeze = || {
+            self.looked(journal, log, |_| Ok(()))?;
+            self.freezer.wait();
+            freeze::freeze(journal, log, &self.view(log))
+        };
+        // A file that it had was damaged: now it has none.
+        freeze().or_else(|_| freeze())
+    }
+
     fn view(&self, log: &Log) -> Arc<RwLock<View>> {
         let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
         views.entry(log.id()).or_default().clone()
@@ -79,19 +107,22 @@ impl Tables {
         }
         log.check_exists()?;
         let view = self.view(log);
-        let mut has_moved = false;
+        let mut moved = 0;
         for attempt in 0.. {
             {
                 let seen = view.read().unwrap_or_else(PoisonError::into_inner);
                 if seen.is_current(log) {
                     match look(&seen) {
-                        Err(error) if error.code() == Code::BelowHistory && attempt < 4 => has_moved = true,
+                        Err(error) if error.code() == Code::BelowHistory && attempt < 4 => moved += 1,
                         found => return found,
                     }
                 }
             }
             let mut behind = view.write().unwrap_or_else(PoisonError::into_inner);
-            behind.catch_up(journal, log, has_moved)?;
+            behind.catch_up(journal, log, moved)?;
+            if behind.is_due(journal, log, self.freezer.records()) {
+                self.freezer.start(journal, log, &view);
+            }
         }
         unreachable!("the loop ends with an answer")
     }
@@ -108,7 +139,7 @@ impl Tables {
             else {
                 return Ok(None);
             };
-            let entry = view::record_at(journal, log, found.position)?;
+            let entry = view::record_of(journal, log, &found)?;
             Ok(Some((found, entry)))
         })
     }
@@ -124,8 +155,9 @@ impl Tables {
     ) -> Result<Scanned> {
         self.looked(journal, log, |view| {
             let (mut scanned, mut bytes) = (Scanned::default(), 0);
-            for key in view.keys(range) {
-                let Some(found) = view.find(journal, log, key, when.upto)? else { continue };
+            let (mut keys, mut key) = (view.keys(range)?, Vec::new());
+            while let Some(newest) = keys.next_into(&mut key)? {
+                let Some(found) = view.find_from(journal, log, (&key, Some(newest)), when.upto)? else { continue };
                 if !found.has_value(when.now_us) {
                     continue;
                 }
@@ -134,14 +166,14 @@ impl Tables {
                     break;
                 }
                 let mut entry = TableEntry {
-                    key: key.to_vec(),
+                    key: key.clone(),
                     version: found.seqno,
                     expires_us: found.expires_us,
                     time_us: 0,
                     value: Some(Vec::new()),
                 };
                 if !keys_only {
-                    let record = view::record_at(journal, log, found.position)?;
+                    let record = view::record_of(journal, log, &found)?;
                     entry.time_us = record.hlc.wall_us();
                     entry.value = Some(record.payload);
                 }
@@ -218,7 +250,7 @@ impl Tables {
 
     /// Keys whose values have expired by a time, at most `limit`.
     pub fn expired(&self, journal: &Journal, log: &Log, now_us: u64, limit: usize) -> Result<Vec<Vec<u8>>> {
-        self.looked(journal, log, |view| Ok(view.expired(now_us, limit)))
+        self.looked(journal, log, |view| view.expired(now_us, limit))
     }
 
     /// Whether a record is the newest version of its key, and a value: then retention has to keep it. The position does not matter: this process may
@@ -226,6 +258,6 @@ impl Tables {
     pub fn is_live(&self, journal: &Journal, log: &Log, record: &Entry) -> Result<bool> {
         let Some(Row { key, .. }) = record.row() else { return Ok(false) };
         // Of a table that cannot be read, nothing is dropped.
-        Ok(self.looked(journal, log, |view| Ok(view.is_value(key, record.seqno))).unwrap_or(true))
+        Ok(self.looked(journal, log, |view| view.is_value(key, record.seqno)).unwrap_or(true))
     }
 }

@@ -1,0 +1,101 @@
+//! Sealed files: derived data that is written as a whole, once, and never changed.
+//!
+//! They stand beside the arena, and whoever made one may remove it at any time. A file that is not complete never gets its name. What is in
+//! one has to be checked by those who read it: the journal knows only bytes.
+
+use super::segments::io_error;
+use crate::{
+    journal::Inner,
+    medium::{Medium, Region},
+};
+use millrace_wire::{Code, Result};
+use std::{
+    io::{self, BufWriter, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// All names begin with it, so that other strays can be told from them.
+pub const SEALED_PREFIX: &str = "table-";
+const FOLDER: &str = "index";
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// A sealed file, mapped into memory.
+#[derive(Clone)]
+pub struct Sealed(Arc<Region>);
+
+impl AsRef<[u8]> for Sealed {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the mapping lives as long as `self` and is never retired; nobody writes to the file any more. If something cuts it short,
+        // the handler of SIGBUS ends the process.
+        unsafe { std::slice::from_raw_parts(self.0.base, self.0.bytes as usize) }
+    }
+}
+
+/// A file that is being written.
+struct Unsealed<'m> {
+    medium: &'m dyn Medium,
+    region: &'m Region,
+    at: u64,
+}
+
+impl Write for Unsealed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.medium.write(self.region, self.at, bytes)?;
+        self.at += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn path(name: &str) -> String {
+    format!("{FOLDER}/{name}")
+}
+
+/// The names of all sealed files, and of those that were not completed.
+pub(crate) fn names(medium: &dyn Medium) -> io::Result<Vec<String>> {
+    Ok(medium.list(FOLDER)?.into_iter().filter(|name| name.starts_with(SEALED_PREFIX)).collect())
+}
+
+/// Removes a file; those who have it open keep it.
+pub(crate) fn remove(medium: &dyn Medium, name: &str) -> io::Result<()> {
+    medium.remove(&path(name))
+}
+
+/// Opens a file.
+pub(crate) fn open(medium: &dyn Medium, name: &str) -> io::Result<Sealed> {
+    let bytes = medium.identify(&path(name))?.1;
+    medium.map(&path(name), bytes.max(1), false).map(Sealed)
+}
+
+/// Makes a file, durable when this returns. It replaces one of the same name.
+pub(crate) fn seal(inner: &Inner, name: &str, fill: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    if inner.is_view {
+        return Err(Code::ReadOnly.error("the namespace is only looked at"));
+    }
+    // One process may have the namespace open twice.
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let made = MADE.fetch_add(1, Ordering::Relaxed);
+    let (medium, fresh) = (&*inner.medium, path(&format!("{name}.{}-{made}", std::process::id())));
+    let mut write = || {
+        medium.remove(&fresh)?;
+        let region = medium.map(&fresh, 1, true)?;
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, Unsealed { medium, region: &region, at: 0 });
+        fill(&mut out)?;
+        out.flush()?;
+        drop(out);
+        medium.flush(&region)?;
+        medium.rename(&fresh, &path(name))?;
+        medium.flush_names(FOLDER).map_err(io::Error::from)
+    };
+    write().map_err(|error| {
+        // Blocks that it got of a full disk are released.
+        let _ = medium.remove(&fresh);
+        io_error(name, &error)
+    })
+}
