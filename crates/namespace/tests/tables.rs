@@ -190,7 +190,7 @@ fn run(seed: u64, steps: u64) -> usize {
 
 #[test]
 fn tables_agree_with_a_map() {
-    let seen: usize = (0..16).map(|seed| run(seed, 400)).sum();
+    let seen: usize = (0..10).map(|seed| run(seed, 400)).sum();
     assert!(seen > 5, "only {seen} past states could be read");
 }
 

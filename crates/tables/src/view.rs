@@ -128,6 +128,9 @@ impl View {
     fn follow(&mut self, journal: &Journal, log: &Log) -> Result<bool> {
         let tail = journal.tail();
         let latest = log.latest();
+        if self.seen < latest && self.seen + 1 < log.earliest() {
+            return Ok(false);
+        }
         for seqno in self.seen + 1..=latest {
             let position = journal.position(log, seqno);
             let record = match position.get() {
