@@ -21,7 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("egress", &["wire"]),
     ("entities", &["wire"]),
     ("runtime", &["wire", "threads"]),
-    ("tables", &["wire", "journal"]),
+    ("tables", &["wire", "threads", "journal"]),
     ("namespace", &["wire", "threads", "journal", "tables"]),
     ("group", &["wire"]),
     ("sim", &["wire", "group"]),

@@ -8,8 +8,8 @@ use super::{
     topics,
 };
 use millrace_namespace::definition::{
-    BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, FunctionSpec, OUTPUT_MAX_BYTES, PENDING_MAX, RETRIES_MAX, Runtime,
-    SCOPES_MAX, SECRETS_MAX, TIMEOUT_MAX,
+    BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, FunctionSpec, OUTPUT_MAX_BYTES, PENDING_MAX, RETRIES_MAX,
+    RunIsolation, Runtime, SCOPES_MAX, SECRETS_MAX, TIMEOUT_MAX,
 };
 use millrace_namespace::tasks;
 use millrace_wire::{Error, LogName, Name};
@@ -41,7 +41,7 @@ const ONLY_FOR: [(&str, &[Runtime]); 5] = [
 ];
 
 /// Keys that a pool cannot have: its tasks determine what it runs for, reads and appends.
-const NOT_FOR_POOLS: [&str; 4] = ["on", "reads", "appends", "streamed"];
+const NOT_FOR_POOLS: [&str; 5] = ["on", "reads", "appends", "streamed", "isolation"];
 
 /// The logs a function names, to be checked against those of the file, and the topics that it runs for.
 #[derive(Default)]
@@ -286,6 +286,9 @@ fn read_order(section: &Section<'_>, spec: &mut FunctionSpec, problems: &mut Col
     }
     if let Some(streamed) = section.flag("streamed", problems) {
         spec.streamed = streamed;
+    }
+    if let Some(isolation) = section.parsed::<RunIsolation>("isolation", problems) {
+        spec.isolation = isolation.value;
     }
     if let Some(network) = section.flag("network", problems) {
         spec.network = network;

@@ -294,6 +294,14 @@ pub const FUNCTION: &[Key] = &[
          previous attempt, and does not repeat its appends.",
     ),
     key(
+        "isolation",
+        "`\"snapshot\"` or `\"serializable\"`",
+        "`\"snapshot\"`",
+        "What others may change while a run is in progress. With `snapshot`, a run is repeated if a key of a table that it has read and \
+         changes was changed meanwhile. With `serializable`, a run that changes anything is repeated if anything that it has read was \
+         changed: another key, a range, or the number of a log's newest record. Not for streamed functions.",
+    ),
+    key(
         "network",
         "`true` or `false`",
         "`false`",
@@ -368,7 +376,7 @@ pub const FUNCTION: &[Key] = &[
         "`false`",
         "The function is a pool. Its section has to be named `[functions.pool-NAME]`, where NAME is the name of the pool. With `runtime \
          = \"process\"` its workers run the tasks of executors; with `runtime = \"wasm\"` its module has the methods of a class of \
-         shared objects. A pool cannot have `on`, `reads`, `appends` or `streamed`.",
+         shared objects. A pool cannot have `on`, `reads`, `appends`, `streamed` or `isolation`.",
     ),
     key(
         "env",

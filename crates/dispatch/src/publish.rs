@@ -9,6 +9,7 @@ use super::{
 };
 use millrace_journal::{End, Outcome, Run, Transaction, What};
 use millrace_namespace::{
+    RunIsolation,
     admission::{Publish, Room, Stage as Admission},
     fence::Verdict as Fenced,
     outbox::NewMessage,
@@ -321,6 +322,8 @@ impl Settling<'_, '_> {
         let (shared, batch, state) = (self.shared, self.batch, &mut *self.state);
         let stage = self.stage.borrow();
         let serial = batch.starter.definition().spec.serial();
+        let is_serializable = batch.starter.definition().spec.isolation == RunIsolation::Serializable;
+        let alone_since = is_serializable.then_some(batch.snapshot);
         let reads_max = shared.namespace.journal().record_max_bytes() / 2;
         let committed = shared.namespace.journal().commit(|tx| {
             state.fold(tx.tail())?;
@@ -339,7 +342,7 @@ impl Settling<'_, '_> {
                 let used = effects.used().chain([(trigger.log, trigger.seqno, What::Record)]);
                 let fenced = shared.namespace.fence().judge(batch.function, batch.snapshot, used);
                 let keyed = match publication.dead {
-                    None => keyed::as_seen(&publish, effects, &|run| batch.runs[run].claimed.trigger.run)?,
+                    None => keyed::as_seen(&publish, effects, &|run| batch.runs[run].claimed.trigger.run, alone_since)?,
                     Some(_) => Some(effects.reads.clone()),
                 };
                 let relies = serial || !effects.depends.is_empty() || effects.keyed.relies();

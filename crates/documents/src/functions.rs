@@ -50,6 +50,9 @@ pub struct DefinitionDoc {
     pub ordered: bool,
     /// Whether each append is published at once.
     pub streamed: bool,
+    /// What its runs may see of others: `serializable`; absent if that is `snapshot`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<String>,
     /// Absent from hosts that know no sandboxes.
     #[serde(default)]
     pub network: bool,

@@ -83,6 +83,44 @@ impl FromStr for Runtime {
     }
 }
 
+/// What others may change while a run is in progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunIsolation {
+    /// A run sees everything as it was when the run began. Each key of a table that it has read and changes is at its end as the run saw it.
+    #[default]
+    Snapshot,
+    /// In addition, everything that a run has read is at its end as the run saw it, if the run changes anything: keys, ranges, and the numbers
+    /// of the newest records of logs. So it is as if it had run alone.
+    Serializable,
+}
+
+impl RunIsolation {
+    /// The word for it in millrace.toml.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Snapshot => "snapshot",
+            Self::Serializable => "serializable",
+        }
+    }
+
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl FromStr for RunIsolation {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let known = [Self::Snapshot, Self::Serializable].into_iter().find(|isolation| isolation.as_str() == text);
+        known.ok_or_else(|| {
+            let text = text.escape_debug();
+            Code::ValueInvalid.error(format!("'{text}' is no isolation of runs: it is 'snapshot' or 'serializable'"))
+        })
+    }
+}
+
 /// A function as its user declares it. The code itself is a path given to the deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -128,6 +166,9 @@ pub struct FunctionSpec {
     /// Whether it may use the host's network, with its loopback. Without a sandbox, every function may.
     #[serde(default)]
     pub network: bool,
+    /// What its runs may see of others.
+    #[serde(default, skip_serializing_if = "RunIsolation::is_default")]
+    pub isolation: RunIsolation,
     /// Its rights.
     #[serde(default, skip_serializing_if = "Rights::is_default")]
     pub rights: Rights,
@@ -158,6 +199,7 @@ impl FunctionSpec {
             env: BTreeMap::new(),
             streamed: false,
             network: false,
+            isolation: RunIsolation::default(),
             rights: Rights::default(),
         }
     }
@@ -186,6 +228,10 @@ impl FunctionSpec {
         within("the number of secrets", rights.secrets.len() as u64, 0, SECRETS_MAX as u64)?;
         if self.ordered && self.concurrency > 1 {
             return Err(self.fault("an ordered function runs one record at a time; set ordered = false to run several"));
+        }
+        if self.streamed && self.isolation == RunIsolation::Serializable {
+            let fault = "a streamed function publishes each append at once, so it cannot be serializable; remove one of the two";
+            return Err(self.fault(fault));
         }
         match self.runtime {
             Runtime::Wasm if self.handler.is_empty() => Err(self.fault("a wasm function needs a handler")),
@@ -318,12 +364,23 @@ mod tests {
             sends: vec!["mr://cloud/farm/raw".parse().unwrap()],
             secrets: vec!["api-key".parse().unwrap()],
         };
+        spec.isolation = RunIsolation::Serializable;
         let definition = Definition { confined: true, ..definition(spec) };
         assert_eq!(Definition::from_attributes("f", &definition.to_attributes()).unwrap(), definition);
         assert_eq!(
             Definition::from_attributes("g", &definition.to_attributes()).unwrap_err().code(),
             Code::DefinitionDamaged
         );
+    }
+
+    #[test]
+    fn what_publishes_each_append_at_once_cannot_be_serializable() {
+        let mut spec = spec(Runtime::Wasm);
+        spec.isolation = "serializable".parse().unwrap();
+        spec.validate().unwrap();
+        spec.streamed = true;
+        assert_eq!(spec.validate().unwrap_err().code(), Code::FunctionInvalid);
+        assert_eq!("repeatable".parse::<RunIsolation>().unwrap_err().code(), Code::ValueInvalid);
     }
 
     #[test]

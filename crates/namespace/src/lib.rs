@@ -26,7 +26,7 @@ mod view;
 
 pub use admission::{Backfilled, Stretch};
 pub use dead_letters::{DeadLetters, FailureGroup, Failures, Letters, MayRead, Retried, RetriedAll};
-pub use definition::{Definition, FunctionSpec, Runtime};
+pub use definition::{Definition, FunctionSpec, RunIsolation, Runtime};
 pub use gate::{Free, Gate, Gated, Marks, Need, Of, Shows, Site, Watermark};
 pub use holder::Holder;
 pub use millrace_journal::{CreateOptions, Durability, Journal, Log, OpenOptions, Position};

@@ -1,10 +1,10 @@
 //! The changes of tables in one batch of the journal: each sees those before it, and nobody else sees any before the batch is committed.
 
-use crate::{KEYS_MAX, Tables, When, view::Found};
+use crate::{KEYS_MAX, Tables, When, is_within, view::Found};
 use millrace_journal::{Entry, Journal, Log, Operation, Position, Restates, Row};
 use millrace_wire::{
     Code, EventId, Result,
-    table::{Condition, TableEntry, TableOptions, TableRequest, counter, show_key},
+    table::{Condition, KeyRange, TableEntry, TableOptions, TableRequest, counter, show_key},
 };
 use std::collections::HashMap;
 
@@ -259,6 +259,12 @@ impl Changes {
         let previous = self.current(tables, log, row.key, (0, false))?.previous;
         let Row { operation, expires_us, amount, .. } = *row;
         Ok(Change { operation, expires_us, amount, value: value.to_vec(), previous, restates: None })
+    }
+
+    /// The keys of a range that the batch changes.
+    pub fn keys(&self, log: u32, range: KeyRange<'_>) -> impl Iterator<Item = &[u8]> {
+        let keys = self.staged.keys().filter(move |(of, key)| *of == log && is_within(range, key));
+        keys.map(|(_, key)| &**key)
     }
 
     /// Notes that a change was staged as a record.

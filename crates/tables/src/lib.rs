@@ -33,10 +33,17 @@ use view::{Found, View};
 /// Most keys of a table.
 pub const KEYS_MAX: usize = 1 << 26;
 
+/// So many of the newest records are read to find out whether a range has changed, before its keys are.
+const RECENT: usize = 1000;
+
 /// The views of a namespace's tables in this process.
 pub struct Tables {
     views: Mutex<HashMap<u32, Arc<RwLock<View>>>>,
     freezer: Freezer,
+}
+
+fn is_within(range: KeyRange<'_>, key: &[u8]) -> bool {
+    key >= range.from && (range.to.is_empty() || key < range.to)
 }
 
 /// When a table is looked at.
@@ -241,6 +248,30 @@ impl Tables {
             value: row.is_value().then(|| record.payload.clone()),
         };
         Ok((entry, record.written.just_after()))
+    }
+
+    /// Whether no key of a range has changed since a position of the journal.
+    pub fn is_unchanged(&self, journal: &Journal, log: &Log, range: KeyRange<'_>, since: Position) -> Result<bool> {
+        // Mostly, few records have been written since.
+        for seqno in (1..=log.latest()).rev().take(RECENT) {
+            match view::record_at(journal, log, journal.position(log, seqno)) {
+                Ok(record) if record.seqno != seqno => break,
+                Ok(record) if record.written < since => return Ok(true),
+                Ok(record) if record.row().is_some_and(|row| is_within(range, row.key)) => return Ok(false),
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        self.looked(journal, log, |view| {
+            let (mut keys, mut key) = (view.keys(range)?, Vec::new());
+            while let Some(newest) = keys.next_into(&mut key)? {
+                if newest.written >= since {
+                    return Ok(false);
+                }
+            }
+            // Deletions may have been dropped with their segments.
+            Ok(log.latest() == 0 || since >= journal.first())
+        })
     }
 
     /// How many keys have a record, deleted ones included that are still remembered.

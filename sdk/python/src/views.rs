@@ -154,6 +154,7 @@ fn set(spec: &mut FunctionSpec, key: &str, value: &Value) -> Result<()> {
         "concurrency" => spec.concurrency = small()?,
         "ordered" => spec.ordered = value.as_bool().ok_or_else(odd)?,
         "streamed" => spec.streamed = value.as_bool().ok_or_else(odd)?,
+        "isolation" => spec.isolation = text()?.parse()?,
         "network" => spec.network = value.as_bool().ok_or_else(odd)?,
         "reads" => spec.rights.reads = Some(parsed(value, odd)?),
         "appends" => spec.rights.appends = Some(parsed(value, odd)?),

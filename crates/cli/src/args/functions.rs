@@ -217,6 +217,10 @@ pub struct DeployArgs {
     /// Make each append visible at once; a retry sees the same records, time and random numbers as the previous attempt
     #[arg(long)]
     pub streamed: bool,
+    /// What others may change while a run is in progress: `snapshot`, other keys than those which the run changes; `serializable`, nothing
+    /// that it has read [default: snapshot]
+    #[arg(long, value_name = "LEVEL")]
+    pub isolation: Option<String>,
     /// Let the function use the host's network
     #[arg(long)]
     pub network: bool,

@@ -5,7 +5,7 @@
 //! batch still is as that run left it. Otherwise it runs again.
 
 use super::{Effects, Stage, StagedAppend, Target};
-use millrace_journal::{KeyedRead, Log, Operation, Reads, What};
+use millrace_journal::{KeyedRead, Log, Operation, Position, Reads, What};
 use millrace_namespace::{
     admission::Publish,
     check_table_request,
@@ -87,7 +87,7 @@ enum Seen {
 #[derive(Default)]
 pub(crate) struct KeyedReads {
     keys: HashMap<(u32, Vec<u8>), (Log, Seen)>,
-    ranges: HashSet<(u32, Vec<u8>, Vec<u8>)>,
+    ranges: HashMap<(u32, Vec<u8>, Vec<u8>), Log>,
     /// Whether a version that it asked for no longer exists.
     is_gone: bool,
 }
@@ -104,7 +104,7 @@ impl KeyedReads {
             Seen::Committed(version) => (*table, *version),
             Seen::Of(_) => (*table, 0),
         });
-        keys.chain(self.ranges.iter().map(|(table, ..)| (*table, 0))).collect()
+        keys.chain(self.ranges.keys().map(|(table, ..)| (*table, 0))).collect()
     }
 }
 
@@ -263,7 +263,8 @@ impl Stage<'_> {
         let bounds = (limit + changed.len(), SCAN_MAX_BYTES, keys_only);
         let scanned = self.tables.scan(self.journal, log, range, bounds, when)?;
         let effects = &mut self.effects[run];
-        if effects.keyed.ranges.insert((log.id(), range.from.to_vec(), range.to.to_vec())) {
+        let place = (log.id(), range.from.to_vec(), range.to.to_vec());
+        if effects.keyed.ranges.insert(place, log.clone()).is_none() {
             let (from, to) = (range.from, range.to);
             effects.reads.keyed(&KeyedRead::Range { log: log.id(), from, to, limit: limit as u32 });
             effects.check_width(self.reads_max_bytes)?;
@@ -297,14 +298,34 @@ fn checked(log: Log, request: &TableRequest<'_>) -> Result<Log> {
     Ok(log)
 }
 
-/// The reads of a run that is about to be published; `None` if a key is not as the run saw it, so that it has to run again.
+/// Whether everything that a run has read is as it was at the snapshot, or as the run saw it of others of its batch.
+fn is_alone(publish: &Publish<'_>, effects: &Effects, snapshot: Position) -> Result<bool> {
+    for ((table, from, to), log) in &effects.keyed.ranges {
+        let is_known = |key: &[u8]| effects.keyed.keys.contains_key(&(*table, key.to_vec()));
+        if !publish.is_unchanged(log, KeyRange { from, to }, snapshot, is_known)? {
+            return Ok(false);
+        }
+    }
+    publish.have_newest(effects.newest_read(), snapshot)
+}
+
+/// The reads of a run that is about to be published; `None` if a key is not as the run saw it, so that it has to run again. If the run is
+/// serializable, this concerns everything that it has read since the snapshot.
 pub(crate) fn as_seen(
     publish: &Publish<'_>,
     effects: &Effects,
     run_of: &dyn Fn(usize) -> EventId,
+    serializable: Option<Position>,
 ) -> Result<Option<Reads>> {
     let mut reads = effects.reads.clone();
     if effects.keyed.is_gone {
+        return Ok(None);
+    }
+    // What changes nothing is as if it had run at the snapshot.
+    let alone_since = serializable.filter(|_| !effects.appends.is_empty());
+    if let Some(snapshot) = alone_since
+        && !is_alone(publish, effects, snapshot)?
+    {
         return Ok(None);
     }
     // Whether a deletion leaves a record depends on whether its key has a value.
@@ -328,7 +349,8 @@ pub(crate) fn as_seen(
     for ((table, key), (log, seen)) in &effects.keyed.keys {
         match seen {
             Seen::Committed(version) => {
-                if changed.contains(&(*table, key)) && publish.current(log, key, (0, false))?.seqno != *version {
+                let counts = alone_since.is_some() || changed.contains(&(*table, &**key));
+                if counts && publish.current(log, key, (0, false))?.seqno != *version {
                     return Ok(None);
                 }
             }

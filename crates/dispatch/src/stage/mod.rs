@@ -106,6 +106,11 @@ impl Effects {
         self.noted.iter()
     }
 
+    /// The logs of whose newest record it asked for the number.
+    pub(super) fn newest_read(&self) -> impl Iterator<Item = u32> {
+        self.noted.0.keys().filter(|(_, what)| *what == What::Latest).map(|(log, _)| *log)
+    }
+
     /// How many records the run read of each log.
     pub fn records_read(&self) -> impl Iterator<Item = (u32, u64)> {
         let records = self.noted.0.iter().filter(|((_, what), _)| *what == What::Record);

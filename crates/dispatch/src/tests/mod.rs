@@ -1,5 +1,6 @@
 //! Two dispatchers of one namespace, which the host's lock normally prevents: the journal alone must keep them apart.
 
+mod isolation;
 mod sweep;
 
 use super::*;

@@ -7,9 +7,12 @@ use crate::{
     definition::DEAD_LETTER_HISTORY,
     outbox::{NewMessage, Outgoing, topics::NewPublish},
 };
-use millrace_journal::{Appended, Log, Row, Transaction};
+use millrace_journal::{Appended, Log, Position, Row, Transaction};
 use millrace_tables::batch::{Change, Changes, Current, Restated};
-use millrace_wire::{Code, DatabaseName, EventId, Headers, LogName, Result, table::TableRequest};
+use millrace_wire::{
+    Code, DatabaseName, EventId, Headers, LogName, Result,
+    table::{KeyRange, TableRequest},
+};
 use std::{collections::HashMap, sync::Arc};
 
 /// Stages the records and messages of one batch, for a caller, a run or a delivery. It keeps track of the messages that the batch has added
@@ -185,6 +188,33 @@ impl<'a> Publish<'a> {
         })?;
         self.changes.staged(log.id(), row.key, &change, appended.seqno, stage.cause);
         Ok(())
+    }
+
+    /// Whether no key of a range has changed since a position of the journal, but for keys of this batch that are known.
+    pub fn is_unchanged(
+        &self,
+        log: &Log,
+        range: KeyRange<'_>,
+        since: Position,
+        is_known: impl Fn(&[u8]) -> bool,
+    ) -> Result<bool> {
+        let (tables, journal) = (self.namespace.tables(), self.namespace.journal());
+        Ok(self.changes.keys(log.id(), range).all(is_known) && tables.is_unchanged(journal, log, range, since)?)
+    }
+
+    /// Whether no record was appended to these logs since a position of the journal.
+    pub fn have_newest(&self, logs: impl Iterator<Item = u32>, since: Position) -> Result<bool> {
+        let journal = self.namespace.journal();
+        let catalog = journal.catalog()?;
+        for id in logs {
+            let Some(log) = catalog.log_by_id(id) else { return Ok(false) };
+            match journal.latest_before(log, since) {
+                Ok(latest) if latest == log.latest() => {}
+                Err(error) if error.code() != Code::BelowHistory => return Err(error),
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
     }
 
     /// The newest version of a key of a table, of this batch or before it; its cause and value, too, on request.

@@ -8,8 +8,8 @@ pub use records::{damaged, entry, link, whole_record};
 pub use work::{failures, output, tasks};
 
 use crate::{
-    FunctionStat, LogStat, Namespace, RecordRef, ResultKind, RunFilter, RunResult, RunState, RunView, TableStat,
-    databases::DatabaseStat,
+    FunctionStat, LogStat, Namespace, RecordRef, ResultKind, RunFilter, RunIsolation, RunResult, RunState, RunView,
+    TableStat, databases::DatabaseStat,
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use millrace_documents::{
@@ -122,6 +122,7 @@ pub fn function(stat: &FunctionStat) -> FunctionDoc {
                 on: names(&spec.on),
                 ordered: spec.ordered,
                 streamed: spec.streamed,
+                isolation: (spec.isolation != RunIsolation::Snapshot).then(|| spec.isolation.as_str().to_owned()),
                 network: spec.network,
                 reads: spec.rights.reads.as_deref().map(names),
                 appends: spec.rights.appends.as_deref().map(names),

@@ -94,6 +94,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec> {
     }
     spec.monitor = args.monitor.as_deref().map(str::parse).transpose()?;
     spec.streamed = args.streamed;
+    spec.isolation = args.isolation.as_deref().map_or(Ok(spec.isolation), str::parse)?;
     spec.network = args.network;
     spec.rights = rights(args)?;
     spec.timeout = args.timeout.unwrap_or(spec.timeout);
@@ -242,6 +243,7 @@ fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
         ("appends", logs(&definition.appends)),
         ("sends", listed(&definition.sends)),
         ("secrets", listed(&definition.secrets)),
+        ("isolation", definition.isolation.clone().unwrap_or_else(|| "snapshot".to_owned())),
         ("network", if definition.network { "the host's" } else { "-" }.to_owned()),
     ] {
         out.line(line(key, &value))?;
