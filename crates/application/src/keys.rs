@@ -143,6 +143,13 @@ pub const DATABASE: &[Key] = &[
         "What happens to writes that the database refuses for their content: nothing is written until it accepts them, or they become dead letters \
          in the log `dead/TABLE`.",
     ),
+    key(
+        "refuse_outside",
+        "`true` or `false`",
+        "`false`",
+        "Whether the database refuses changes of its tables by anybody else. Only for PostgreSQL: each table gets a trigger, and loses it \
+         with `false`.",
+    ),
 ];
 
 /// Keys of `[tables."NAME"]`.

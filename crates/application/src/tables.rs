@@ -45,6 +45,7 @@ pub(super) fn databases(root: &dyn TableLike, problems: &mut Collector<'_>) -> V
             rows,
             unwritten_max: unwritten_max.map(|placed| placed.value),
             accept_volatile: section.flag("accept_volatile", problems).unwrap_or(false),
+            refuse_outside: section.flag("refuse_outside", problems).unwrap_or(false),
             on_refused: section.word("on_refused", &refused, problems).map_or(WhenRefused::Stop, |placed| placed.value),
             ..DatabaseSettings::new(parsed?, url?.value.to_owned())
         };

@@ -21,6 +21,8 @@ pub struct Target {
     pub tables: Vec<Table>,
     /// Whether the database may acknowledge writes that are not durable.
     pub accept_volatile: bool,
+    /// Whether the database is to refuse changes of the tables by anybody else. Only PostgreSQL can.
+    pub refuse_outside: bool,
 }
 
 /// A table of a stream.

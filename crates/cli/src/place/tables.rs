@@ -49,6 +49,7 @@ impl Place {
                     unwritten_max,
                     accept_volatile,
                     on_refused,
+                    refuse_outside,
                     ..
                 } = settings.clone();
                 let made: serde_json::Value = remote.manage(&Order::SetDatabase {
@@ -61,6 +62,7 @@ impl Place {
                     unwritten_max,
                     accept_volatile,
                     on_refused,
+                    refuse_outside,
                 })?;
                 Ok(made["change"].as_str().unwrap_or_default().to_owned())
             }

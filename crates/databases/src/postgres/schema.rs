@@ -25,6 +25,19 @@ const DEFERRABLE: &str = "SELECT c.conname::text FROM pg_constraint c JOIN pg_at
                           c.conkey = ARRAY[a.attnum] WHERE c.conrelid = to_regclass($1) AND c.condeferrable AND a.attname = 'key' \
                           AND c.contype IN ('p', 'u')";
 
+/// What statements say that meet the same ones of another connection.
+const IN_BETWEEN: &[&str] = &["23505", "42710", "42723", "42704", "XX000"];
+
+/// The stream whose changes alone the trigger of a table admits.
+const GUARDED: &str = "SELECT convert_from(substring(tgargs FROM 1 FOR length(tgargs) - 1), 'UTF8') FROM pg_trigger WHERE tgrelid = \
+                       to_regclass($1) AND tgname = 'millrace_refuse_outside' AND NOT tgisinternal";
+/// The function of the trigger: a connection says which stream it writes. This keeps accidents away, and nobody who wants to deceive it.
+const GUARD: &str = "CREATE FUNCTION millrace.refuse_outside() RETURNS trigger LANGUAGE plpgsql AS $guard$ BEGIN IF \
+                     coalesce(current_setting('millrace.stream', true), '') <> TG_ARGV[0] THEN RAISE EXCEPTION 'table % is written by \
+                     Millrace, as database %, and by nobody else', TG_TABLE_NAME, TG_ARGV[0] USING ERRCODE = \
+                     'object_not_in_prerequisite_state', HINT = 'Change it with millrace table put, or through a function.'; END IF; \
+                     RETURN NULL; END $guard$; ";
+
 /// Checks and completes the schema, and claims the stream.
 pub async fn open(client: &Client, target: &Target) -> Result<Standing, PostgresFault> {
     let setting = "SELECT current_setting('server_version'), current_setting('server_version_num')::int, current_setting('fsync') = \
@@ -44,10 +57,13 @@ pub async fn open(client: &Client, target: &Target) -> Result<Standing, Postgres
         client.batch_execute("SET synchronous_commit = on").await?;
     }
     create(client, "millrace.streams", STREAMS).await?;
+    // The triggers know by it who writes.
+    client.query_typed("SELECT set_config('millrace.stream', $1, false)", &[(&target.stream, Type::TEXT)]).await?;
     let (mut ddl, mut faults) = (Vec::new(), Vec::new());
     for table in &target.tables {
         create(client, &quoted(&table.name), &definition(table)).await?;
         check(client, table, &mut faults, &mut ddl).await?;
+        guard(client, target, table, &mut faults, &mut ddl).await?;
     }
     if !ddl.is_empty() {
         return Err(Code::DatabaseSchema.error(format!("{}. Execute: {}", faults.join("; "), ddl.join(" "))).into());
@@ -134,6 +150,50 @@ async fn check(
         fault("its column 'key' is not unique".into(), "ADD UNIQUE (key)".into());
     }
     Ok(())
+}
+
+/// Makes the table have the trigger that refuses changes by others, or not, as the target says.
+async fn guard(
+    client: &Client,
+    target: &Target,
+    table: &Table,
+    faults: &mut Vec<String>,
+    ddl: &mut Vec<String>,
+) -> Result<(), PostgresFault> {
+    let name = quoted(&table.name);
+    let rows = client.query_typed(GUARDED, &[(&name, Type::TEXT)]).await?;
+    let found = rows.first().map(|row| row.try_get::<_, String>(0)).transpose()?;
+    let wanted = target.refuse_outside.then(|| format!("'{}'", target.stream.replace('\'', "''")));
+    if found.as_ref().map(|arguments| arguments.as_str()) == wanted.as_ref().map(|_| target.stream.as_str()) {
+        return Ok(());
+    }
+    let mut statements = String::new();
+    if found.is_some() {
+        statements += &format!("DROP TRIGGER millrace_refuse_outside ON {name}; ");
+    }
+    if let Some(stream) = wanted {
+        let has_function =
+            client.query_typed("SELECT to_regprocedure('millrace.refuse_outside()') IS NOT NULL", &[]).await?;
+        if has_function.first().map(|row| row.try_get(0)).transpose()? != Some(true) {
+            statements += GUARD;
+        }
+        statements += &format!(
+            "CREATE TRIGGER millrace_refuse_outside BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {name} FOR EACH STATEMENT \
+             EXECUTE FUNCTION millrace.refuse_outside({stream});"
+        );
+    }
+    match client.batch_execute(&statements).await {
+        // The next attempt finds what it has done.
+        Err(error) if error.code().is_some_and(|code| IN_BETWEEN.contains(&code.code())) => {
+            Err(Code::DatabaseUnreachable.error(format!("another connection changes the trigger of {name}")).into())
+        }
+        Err(error) if error.code().is_some_and(|code| matches!(code.code(), "42501" | "3F000")) => {
+            faults.push(format!("table {name}: its trigger cannot be changed ({})", super::words(&error)));
+            ddl.push(statements);
+            Ok(())
+        }
+        done => Ok(done?),
+    }
 }
 
 /// Makes the stream the owner's, if nobody else has it. Returns its number.

@@ -153,6 +153,7 @@ impl Case<'_> {
             previous_owner: None,
             tables: vec![table(&self.table(), keys, values)],
             accept_volatile: false,
+            refuse_outside: false,
         }
     }
 

@@ -57,6 +57,7 @@ impl Lab for EtcdLab {
                 previous_owner: None,
                 tables: vec![],
                 accept_volatile: false,
+                refuse_outside: false,
             };
             wait(self.engine().open(&target)).is_ok()
         });
@@ -93,6 +94,7 @@ fn etcd_conforms() {
         previous_owner: None,
         tables: vec![table("users", Keys::Text, Values::Text)],
         accept_volatile: false,
+        refuse_outside: false,
     };
     for (secret, code) in
         [(None, Some(Code::DatabaseDenied)), (Some("hunter2"), Some(Code::DatabaseDenied)), (Some("correct"), None)]

@@ -83,6 +83,7 @@ fn target(stream: &str, tables: &[(&str, Keys, Values)]) -> Target {
         previous_owner: None,
         tables: tables.iter().map(|(name, keys, values)| table(name, *keys, *values)).collect(),
         accept_volatile: false,
+        refuse_outside: false,
     }
 }
 
@@ -105,6 +106,7 @@ fn postgresql_conforms() {
     schemas(&lab);
     refusals(&lab);
     others_keep_their_columns(&lab);
+    others_are_refused(&lab);
     durability(&mut lab);
     tls(&mut lab);
 }
@@ -238,6 +240,71 @@ fn others_keep_their_columns(lab: &PostgresLab) {
     send(&mut *engine, 2, 3, vec![put("o", "b", "{\"score\": \"hunter2\"}", 3)]);
     let Outcome::Refused { refusal, .. } = next(&mut *engine) else { panic!("the cast fails") };
     assert_eq!((&*refusal.code, &*refusal.detail), ("22P02", "a value is not valid for its column"));
+}
+
+/// What the database answers to the change of somebody else: an SQLSTATE, or nothing.
+fn refusal(lab: &PostgresLab, text: &str) -> Option<String> {
+    let mut config: Config = lab.0.url().parse().expect("a URL");
+    config.password(PASSWORD);
+    wait(async {
+        let (client, connection) = config.connect(NoTls).await.expect("it connects");
+        let changed = async {
+            let changed = client.batch_execute(text).await;
+            drop(client);
+            changed.err().map(|error| error.code().expect("an error of the server").code().to_owned())
+        };
+        tokio::join!(changed, connection).0
+    })
+}
+
+/// A table that only its stream may change, while the target says so.
+fn others_are_refused(lab: &PostgresLab) {
+    let open = target("g", &[("g", Keys::Text, Values::Json), ("g2", Keys::Text, Values::Json)]);
+    let guarded = Target { refuse_outside: true, ..open.clone() };
+    let mut guarding = lab.engine();
+    let mut number = 0;
+    // The second time with what is there already, after the setting was taken back.
+    for _ in 0..2 {
+        for _ in 0..2 {
+            wait(guarding.open(&guarded)).unwrap();
+            write(
+                &mut *guarding,
+                number,
+                number + 1,
+                vec![put("g", "a", "1", number + 1), put("g2", "a", "1", number + 1)],
+            );
+            number += 1;
+            for change in [
+                "INSERT INTO g VALUES ('b', '1', 1)",
+                "UPDATE g2 SET value = '2'",
+                "DELETE FROM g",
+                "TRUNCATE g",
+                "SET millrace.stream = 'other'; DELETE FROM g",
+            ] {
+                assert_eq!(refusal(lab, change).as_deref(), Some("55000"), "{change}");
+            }
+            assert_eq!(lab.ask("SELECT key FROM g"), ["a"]);
+        }
+        wait(guarding.open(&open)).unwrap();
+        assert_eq!(refusal(lab, "UPDATE g SET value = '2'"), None);
+        write(&mut *guarding, number, number + 1, vec![put("g", "a", "3", number + 1)]);
+        number += 1;
+    }
+    // A user who may not make the trigger learns how somebody else can.
+    lab.sql(
+        "CREATE ROLE plain LOGIN PASSWORD 'secret'; GRANT SELECT, INSERT, UPDATE, DELETE ON g, g2, millrace.streams TO plain; \
+         GRANT USAGE ON SCHEMA millrace TO plain",
+    );
+    let url = lab.0.url().replace("postgres@", "plain@");
+    let mut plain =
+        engine(&Options { url, secret: Some(Secret::new("secret")), authorities: None }).expect("the address is valid");
+    let error = wait(plain.open(&guarded)).unwrap_err();
+    assert_eq!(error.code(), Code::DatabaseSchema, "{error}");
+    let (_, remedy) = error.detail().split_once("Execute: ").expect("the statements");
+    lab.sql(remedy);
+    wait(plain.open(&guarded)).unwrap();
+    write(&mut *plain, number, number + 1, vec![put("g", "a", "4", number + 1)]);
+    assert_eq!(refusal(lab, "DELETE FROM g2").as_deref(), Some("55000"));
 }
 
 /// A server that forgets is refused; one whose sessions do not wait for the disk is made to.

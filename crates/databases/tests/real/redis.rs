@@ -91,6 +91,7 @@ fn redis_conforms() {
         previous_owner: None,
         tables: vec![table("r", Keys::Text, Values::Text)],
         accept_volatile: false,
+        refuse_outside: false,
     };
     let mut engine = lab.engine();
     wait(engine.open(&target)).unwrap();

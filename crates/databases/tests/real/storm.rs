@@ -48,6 +48,7 @@ fn target(names: &[&str]) -> Target {
         previous_owner: None,
         tables: names.iter().map(|name| table(name, Keys::Text, Values::Json)).collect(),
         accept_volatile: false,
+        refuse_outside: false,
     }
 }
 

@@ -376,6 +376,7 @@ fn target_of(namespace: &Namespace, settings: &DatabaseSettings, tables: Vec<Tab
         previous_owner: None,
         tables,
         accept_volatile: settings.accept_volatile,
+        refuse_outside: settings.refuse_outside,
     }
 }
 

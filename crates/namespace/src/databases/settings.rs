@@ -79,6 +79,9 @@ pub struct DatabaseSettings {
     /// What happens to a batch that the database refuses for its content.
     #[serde(default, skip_serializing_if = "WhenRefused::is_stop")]
     pub on_refused: WhenRefused,
+    /// Whether the database is to refuse changes of the tables by anybody else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refuse_outside: bool,
     /// Counts the requests to try again at once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub resumed: u64,
@@ -106,6 +109,7 @@ impl DatabaseSettings {
             unwritten_max: None,
             accept_volatile: false,
             on_refused: WhenRefused::Stop,
+            refuse_outside: false,
             resumed: 0,
             resync: None,
             since: 0,
@@ -138,7 +142,7 @@ impl DatabaseSettings {
     ///
     /// # Errors
     ///
-    /// MR7312.
+    /// MR7312; MR7324: the database cannot refuse changes of others.
     pub fn check(&self) -> Result<()> {
         let invalid = |detail: String| Err(Code::DatabaseUrl.error(detail));
         let Some((scheme, rest)) = self.url.split_once("://") else {
@@ -158,6 +162,10 @@ impl DatabaseSettings {
         }
         if query.split('&').any(|option| !option.is_empty() && !option.starts_with("sslmode=")) {
             return invalid("the address has another option than 'sslmode'".into());
+        }
+        if self.refuse_outside && !matches!(scheme, "postgresql" | "postgres") {
+            let detail = format!("`refuse_outside` is for PostgreSQL, and the address begins with '{scheme}://'");
+            return Err(Code::TableSettingUnavailable.error(detail));
         }
         if let Some(secret) = &self.secret {
             secret.parse::<Name>()?;

@@ -161,6 +161,7 @@ impl Access {
                 unwritten_max,
                 accept_volatile,
                 on_refused,
+                refuse_outside,
             } => {
                 self.check(Right::Admin, Resource::NAMESPACE)?;
                 let settings = DatabaseSettings {
@@ -171,6 +172,7 @@ impl Access {
                     unwritten_max,
                     accept_volatile,
                     on_refused,
+                    refuse_outside,
                     ..DatabaseSettings::new(database, url)
                 };
                 audit(self.namespace(), &self.by(Act::DatabaseSet).about(format!("database '{database}'")))?;

@@ -187,6 +187,9 @@ pub enum Order {
         /// What happens to writes that it refuses.
         #[serde(default)]
         on_refused: WhenRefused,
+        /// Whether it is to refuse changes of the tables by anybody else.
+        #[serde(default)]
+        refuse_outside: bool,
     },
     /// To try at once to write to databases that have stopped.
     ResumeDatabase {

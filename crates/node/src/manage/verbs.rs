@@ -87,6 +87,7 @@ pub const VERBS: &[(&str, &[Member])] = &[
         ("unwritten_max", "u64", true),
         ("accept_volatile", "flag", true),
         ("on_refused", "text", true),
+        ("refuse_outside", "flag", true),
     ]),
     ("resume-database", &[
         ("database", "text", true),

@@ -276,6 +276,9 @@ pub struct DatabaseArgs {
     /// What happens to writes that the database refuses for their content
     #[arg(long, value_enum, default_value_t = RefusedArg::Stop)]
     pub on_refused: RefusedArg,
+    /// Let the database refuse changes of its tables by anybody else (PostgreSQL only)
+    #[arg(long)]
+    pub refuse_outside: bool,
     /// Accept a database that acknowledges writes before they are durable
     #[arg(long)]
     pub accept_volatile: bool,

@@ -22,6 +22,7 @@ pub fn set(place: &Place, args: &DatabaseArgs, out: &mut Out) -> Outcome {
         unwritten_max: args.unwritten_max,
         accept_volatile: args.accept_volatile,
         on_refused: args.on_refused.into(),
+        refuse_outside: args.refuse_outside,
         ..DatabaseSettings::new(args.name, args.url.clone())
     };
     let change = place.set_database(&settings)?;
