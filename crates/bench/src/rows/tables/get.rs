@@ -60,10 +60,9 @@ pub fn get(context: &Context) -> Outcome<Measured> {
             "One thread, not pinned, calls Namespace::ask_table for random ones of {count} keys of 24 bytes in table \
              `{TABLE}`, whose values of {} bytes were put in an order without a pattern, back to back, mean of {COUNT}: {}. \
              In the same repetition: Namespace::get of random records with the same values of a log in the same \
-             journal, {}; ratio: {}; a BTreeMap of the standard library, {}. The keys of a table are a sorted map in \
-             memory, and the values stand in the journal: a get finds the key in the map, copies the record from the \
-             mapped journal, and verifies its checksum. So it takes about as long as a get of a log and of the map \
-             together. No library of LMDB is part of the bench. p50 and p99 include {} µs for the clock.",
+             journal, {}; ratio: {}; a BTreeMap of the standard library, {}. The keys of a table are in \
+             files and, if they have changed since, in a sorted map in memory, and the values stand in the journal: a get \
+             finds the key, copies the record from the mapped journal, and verifies its checksum. No library of LMDB is part of the bench. p50 and p99 include {} µs for the clock.",
             VALUE.len(),
             gets.spread(),
             records.spread(),

@@ -63,8 +63,9 @@ pub fn put(context: &Context) -> Outcome<Measured> {
              bursts of Namespace::append of the same value to log `{LOG}`: {}. Ratio in the same repetition: {}. The \
              first value of a key: the mean of the {count} puts that made the table, in an order without a pattern. \
              Each put looks up the version before, which its record names; the next look at the table reads the new \
-             record back, verifies its checksum, and changes the sorted map of the keys in the memory of the process. \
-             So a put reads two random places of the map besides the append. p50 and p99 include {} µs for the clock.",
+             record back, verifies its checksum, and changes the sorted map in the memory of the process, which has the \
+             keys that have changed since they were written to files last. So a put looks a key up in the map and in \
+             two files, and changes the map, besides the append; another thread writes the files meanwhile. p50 and p99 include {} µs for the clock.",
             VALUE.len(),
             puts.spread(),
             appends.spread(),
