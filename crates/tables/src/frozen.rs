@@ -262,12 +262,15 @@ pub(crate) fn clock_of(journal: &Journal, log: &Log, seqno: u64) -> Hlc {
     if seqno == 0 { Hlc::ZERO } else { journal.clock_of(log, seqno).unwrap_or(Hlc::ZERO) }
 }
 
-/// Writes a file: `each` gives all keys in order, one at a time, and whether the file before has it not.
+/// Gives the next key, which replaces what is in the buffer, its version, and whether the file before has it not; `None` after the last one.
+type Next<'n> = &'n mut dyn FnMut(&mut Vec<u8>) -> Result<Option<(Found, bool)>>;
+
+/// Writes a file: `each` gives all keys in order.
 pub(crate) fn write(
     (journal, log): (&Journal, &Log),
     head: &Head,
     out: &mut dyn Write,
-    each: &mut dyn FnMut(&mut Vec<u8>) -> Result<Option<(Found, bool)>>,
+    each: Next<'_>,
 ) -> io::Result<()> {
     let (mut key, mut keys) = (Vec::new(), MapBuilder::memory());
     let (mut block, mut sums, mut expiring) = (Vec::with_capacity(BLOCK * VERSION_BYTES), Vec::new(), Vec::new());

@@ -164,7 +164,7 @@ async fn guard(
     let rows = client.query_typed(GUARDED, &[(&name, Type::TEXT)]).await?;
     let found = rows.first().map(|row| row.try_get::<_, String>(0)).transpose()?;
     let wanted = target.refuse_outside.then(|| format!("'{}'", target.stream.replace('\'', "''")));
-    if found.as_ref().map(|arguments| arguments.as_str()) == wanted.as_ref().map(|_| target.stream.as_str()) {
+    if found.as_deref() == wanted.as_ref().map(|_| target.stream.as_str()) {
         return Ok(());
     }
     let mut statements = String::new();
