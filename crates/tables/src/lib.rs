@@ -19,7 +19,7 @@ use millrace_wire::{
     table::{KeyRange, TableEntry},
 };
 use std::{
-    collections::HashMap,
+    collections::{BinaryHeap, HashMap},
     sync::{Arc, Mutex, PoisonError, RwLock},
 };
 use view::{Found, View};
@@ -209,6 +209,45 @@ impl Tables {
             value: row.is_value().then(|| record.payload.clone()),
         };
         Ok((entry, record.written.just_after()))
+    }
+
+    /// The newest records of keys with values, in the order of their seqnos, above one of them; at most `limit` and, unless the first alone is
+    /// longer, `bytes_max` bytes. Expired values count as values until their keys are deleted.
+    pub fn above(
+        &self,
+        journal: &Journal,
+        log: &Log,
+        above: u64,
+        (limit, bytes_max): (usize, usize),
+        upto: Position,
+    ) -> Result<Scanned> {
+        self.looked(journal, log, |view| {
+            // The least ones, the greatest of them first.
+            let (mut least, mut more) = (BinaryHeap::with_capacity(limit + 1), false);
+            for key in view.keys(KeyRange::default()) {
+                let Some(found) = view.find(journal, log, key, Some(upto))? else { continue };
+                if !found.is_value || found.seqno <= above {
+                    continue;
+                }
+                least.push((found.seqno, found.position, found.expires_us, key));
+                if least.len() > limit {
+                    least.pop();
+                    more = true;
+                }
+            }
+            let (mut scanned, mut bytes) = (Scanned { more, ..Scanned::default() }, 0);
+            for (version, position, expires_us, key) in least.into_sorted_vec() {
+                if bytes >= bytes_max {
+                    scanned.more = true;
+                    break;
+                }
+                let record = view::record_at(journal, log, position)?;
+                bytes += key.len() + record.payload.len();
+                let (time_us, value) = (record.hlc.wall_us(), Some(record.payload));
+                scanned.entries.push(TableEntry { key: key.to_vec(), version, expires_us, time_us, value });
+            }
+            Ok(scanned)
+        })
     }
 
     /// How many keys have a record, deleted ones included that are still remembered.
