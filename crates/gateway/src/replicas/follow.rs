@@ -51,6 +51,8 @@ type State = (Owner, Vec<(LogName, Replica)>);
 struct Course {
     /// The entry that was noted when the next one was asked for, and the one up to which nothing has to be imported behind it.
     cursor: Option<(Option<EventId>, EventId)>,
+    /// The replicas for which that is so: another one may lack something in between.
+    of: Vec<LogName>,
     /// Records of a batch of which others follow.
     open: Vec<FollowedRecord>,
     /// The replicas that follow first go on to the newest entry, because the tables cannot be loaded as of the one where they are.
@@ -114,6 +116,16 @@ impl Follower {
         let unknown = || Code::FrameMalformed.error("the owner has no identity");
         self.namespace.meet_owner(self.number, NamespaceId::new(line.other.namespace).ok_or_else(unknown)?)?;
         live.connected = true;
+        let ended = self.drive(&mut line, pace, live);
+        if live.is_current {
+            // Until then it would have sent what is new.
+            live.current_ms = now_ms().saturating_sub(line.heard().elapsed().as_millis() as u64);
+            live.is_current = false;
+        }
+        ended
+    }
+
+    fn drive(&self, line: &mut Line, pace: &mut Pace, live: &mut LiveOwner) -> Result<End> {
         let mut course = Course::default();
         loop {
             if self.shared.is_stopping() {
@@ -123,7 +135,11 @@ impl Follower {
             let (followed, loading): (Vec<_>, Vec<_>) =
                 state.1.iter().partition(|(_, replica)| replica.stage == Stage::Following);
             if !loading.is_empty() && (!course.first_follow || followed.is_empty()) {
-                match self.load(&mut line, &state, &loading) {
+                // Up to there those that follow have everything, and those that are loaded do not.
+                if live.position.take().is_some() {
+                    self.namespace.note_owner(live.clone());
+                }
+                match self.load(line, &state, &loading) {
                     Err(error) if error.code() == Code::ReplicaPassed => {
                         self.namespace.load_again(self.number, &[Stage::New, Stage::Loading])?;
                         course = Course { first_follow: true, ..Course::default() };
@@ -139,7 +155,7 @@ impl Follower {
             if followed.is_empty() {
                 return Ok(End::Gone);
             }
-            match self.follow(&mut line, &state, &followed, &mut course, live) {
+            match self.follow(line, &state, &followed, &mut course, live) {
                 Ok(true) => pace.succeeded(),
                 Ok(false) => return Ok(End::Again),
                 Err(error) if error.code() == Code::ReplicaPassed => {
@@ -250,6 +266,10 @@ impl Follower {
             // Without an entry nothing can follow: the tables are loaded again.
             return self.namespace.load_again(self.number, &[Stage::Following]).map(|()| false);
         };
+        let names: Vec<LogName> = its.iter().map(|(name, _)| name.clone()).collect();
+        if course.of != names {
+            *course = Course { of: names.clone(), first_follow: course.first_follow, ..Course::default() };
+        }
         let after = match course.cursor {
             Some((of, upto)) if of == noted => upto,
             _ => {
@@ -258,8 +278,8 @@ impl Follower {
             }
         };
         let tables: Vec<&str> = its.iter().map(|(_, replica)| &*replica.table).collect();
-        // Those that have to be loaded wait for it.
-        let wait_ms = if course.first_follow { 0 } else { WAIT_MS };
+        // The first answer says whether the replicas are behind; and those that have to be loaded wait for it.
+        let wait_ms = if course.first_follow || !live.is_current { 0 } else { WAIT_MS };
         let ask = FollowTables { tables, after, wait_ms };
         let answer = self.ask(line, &ask, (state, PATIENCE), |frame| {
             let batches: TableBatches<'_> = line::expect(frame)?;
@@ -272,7 +292,6 @@ impl Follower {
         }
         its.iter().zip(&known).try_for_each(|((_, replica), followed)| check_incarnation(replica, followed))?;
         course.open.extend(records);
-        let names: Vec<LogName> = its.iter().map(|(name, _)| name.clone()).collect();
         match course.open.last() {
             None => course.cursor = Some((noted, upto)),
             Some(last) if !last.ends => course.cursor = Some((noted, upto)),
@@ -292,14 +311,19 @@ impl Follower {
             .collect::<BTreeMap<_, _>>();
         if course.open.is_empty() {
             live.position = Some(upto);
+            live.is_current = is_newest;
             if is_newest {
-                live.current_ms = millrace_node::now_us() / 1000;
+                live.current_ms = now_ms();
                 course.first_follow = false;
             }
         }
         self.namespace.note_owner(live.clone());
         Ok(true)
     }
+}
+
+fn now_ms() -> u64 {
+    millrace_node::now_us() / 1000
 }
 
 /// Refuses another table of the same name.

@@ -30,7 +30,9 @@ pub struct LiveOwner {
     pub connected: bool,
     /// Up to which entry its tables are imported: there may have been nothing to import, and then no log says so.
     pub position: Option<EventId>,
-    /// When the replicas last had everything that it had, in milliseconds since 1970; 0 if that is not known.
+    /// Whether the replicas had everything when it answered last. As long as it answers, they have everything but what is on its way.
+    pub is_current: bool,
+    /// When that was last so, in milliseconds since 1970; 0 if that is not known.
     pub current_ms: u64,
     /// The last error, until a success.
     pub trouble: Option<Stopped>,
@@ -150,7 +152,10 @@ impl Namespace {
             let has_stage = replica.stage == Stage::Following;
             let stat = ReplicaStat {
                 records: newest.filter(|_| has_stage).map(|newest| newest.saturating_sub(here)),
-                age_ms: (live.current_ms > 0).then(|| now_ms().saturating_sub(live.current_ms)),
+                age_ms: match live.connected && live.is_current && has_stage {
+                    true => Some(0),
+                    false => (live.current_ms > 0).then(|| now_ms().saturating_sub(live.current_ms)),
+                },
                 is_connected: live.connected,
                 trouble: owner.stopped.clone().or(live.trouble),
                 replica,
