@@ -6,7 +6,7 @@ use crate::{
     names::{internal, newest_note, note},
 };
 use millrace_journal::{Catalog, Log, Transaction};
-use millrace_wire::{Address, Code, Error, EventId, LogName, NamespaceId, Peer, Result};
+use millrace_wire::{Address, Code, Error, EventId, LogName, NamespaceId, Peer, Result, table::TableOptions};
 use serde::{Deserialize, Serialize};
 
 /// The prefix of the logs that mark replicas.
@@ -255,9 +255,11 @@ impl Namespace {
                 let detail = format!("{its} replicas of {peer}; the limit is {}", super::REPLICAS_MAX);
                 return Err(Code::LinksFull.error(detail));
             }
+            // Its name is taken from now on, and functions can be bound to it; the owner's attributes come with the first contact.
+            let log = Some(tx.create_table(table, history, TableOptions::default())?.id());
             let (owner_number, stage) = (owner.number, Stage::New);
             let replica =
-                Replica { owner: owner_number, table: source.clone(), history, incarnation: None, log: None, stage };
+                Replica { owner: owner_number, table: source.clone(), history, incarnation: None, log, stage };
             note(tx, &internal(NOTES), HISTORY, table.as_bytes())?;
             save_replica(tx, table, &replica)?;
             save_owner(tx, &owner)?;
