@@ -181,6 +181,13 @@ pub const TABLE: &[Key] = &[
         "`10000`",
         "How many of its newest changes can be read as records of the table's log. The newest value of each key is kept in any case.",
     ),
+    key(
+        "from",
+        "address",
+        "none",
+        "The table is a replica of this table of another namespace, or of the one with the same name there: `mr://HOST/NAMESPACE/TABLE` or \
+         `mr://HOST/NAMESPACE`. Its owner decides about the other keys except `history`. Fixed at creation.",
+    ),
 ];
 
 /// Keys of `[topics."NAME"]`.

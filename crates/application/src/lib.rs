@@ -33,7 +33,7 @@ use millrace_namespace::{
     databases::DatabaseSettings,
     definition::{AMEND_AGE_MAX, AMEND_COUNT_MAX, AmendPolicy, LogScope, SCOPES_MAX},
 };
-use millrace_wire::{Code, HISTORY_DEFAULT, LogName, Result, TimeField, table::TableOptions};
+use millrace_wire::{Address, Code, HISTORY_DEFAULT, LogName, Result, TimeField, table::TableOptions};
 use problem::{Collector, shown};
 use section::{Section, Span, parse, quoted};
 use std::{
@@ -92,6 +92,8 @@ pub struct LogDeclaration {
     pub amendable: Option<AmendPolicy>,
     /// The field of its records that has the time of the observation; none if none has.
     pub time: Option<TimeField>,
+    /// Of a replica: the table at its owner.
+    pub from: Option<Address>,
 }
 
 /// A function of an application file.
@@ -377,7 +379,8 @@ fn read_log(name: &str, item: &Item, span: Span, problems: &mut Collector<'_>) -
     let age_ms = age.map_or(default.age_ms, |age| age.as_millis() as u64); // at most a week
     let policy = AmendPolicy { count: count.unwrap_or(default.count), age_ms };
     let time = section.time("time", problems);
-    Some(LogDeclaration { name: parsed?, history, table: None, amendable: amendable.then_some(policy), time })
+    let amendable = amendable.then_some(policy);
+    Some(LogDeclaration { name: parsed?, history, table: None, amendable, time, from: None })
 }
 
 fn read_namespace(root: &dyn TableLike, base: &Path, problems: &mut Collector<'_>) -> (PathBuf, Settings) {

@@ -7,7 +7,7 @@ use super::{
 };
 use millrace_namespace::databases::{DatabaseSettings, WhenRefused};
 use millrace_wire::{
-    DatabaseName, HISTORY_DEFAULT, LogName, TableMode,
+    Address, DatabaseName, HISTORY_DEFAULT, LogName, TableMode,
     table::{KeyType, TableCodec, TableOptions},
 };
 use std::time::Duration;
@@ -115,6 +115,21 @@ fn read_table(name: &str, item: &Item, span: Span, problems: &mut Collector<'_>)
             None
         }
     });
+    let from = section.text("from", problems);
+    for key in ["codec", "keys", "ttl", "database", "mode"].into_iter().filter(|key| from.is_some() && section.has(key))
+    {
+        problems
+            .add(section.place_of(key), format!("{key} in {label}: the owner of a replica decides that; leave it out"));
+    }
+    let from = from.and_then(|named| match named.value.parse::<Address>() {
+        Ok(from) => Some(from),
+        Err(error) => {
+            problems.add(named.span, error.detail());
+            None
+        }
+    });
+    let name = parsed?;
+    let from = from.map(|from| Address { log: from.log.or_else(|| Some(name.clone())), ..from });
     let table = Some(TableOptions { keys, codec, ttl_ms, database, mode });
-    Some(LogDeclaration { name: parsed?, history, table, amendable: None, time: None })
+    Some(LogDeclaration { name, history, table, amendable: None, time: None, from })
 }

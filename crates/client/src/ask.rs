@@ -6,8 +6,9 @@ use millrace_wire::{
     Code, Error, Hlc, Result,
     protocol::{
         Append, AppendMany, Challenge, Decode, Failure, Frame, HELLO_MAX_BYTES, Heading, Hello, Message, NewRecord,
-        Offer, PREFACE, Records, Table, VERSION, Welcome, encode, split,
+        OfTable, Offer, PREFACE, Records, Table, VERSION, Welcome, encode, split,
     },
+    table::TableAnswer,
 };
 
 /// The request number of the handshake.
@@ -148,9 +149,15 @@ pub fn append<'a>(log: &'a str, data: &'a [u8], options: &AppendOptions<'a>) -> 
     }
 }
 
+/// The answer of a table.
+pub fn table_answer(message: &OfTable<'_>) -> Result<TableAnswer> {
+    Ok(TableAnswer { token: message.token, ..TableAnswer::decode(message.answer)? })
+}
+
 /// A TABLE message.
 pub fn table<'a>(table: &'a str, request: &'a [u8], options: &AppendOptions<'a>) -> Table<'a> {
-    Table { table, request, durability: options.durability, fence: options.fence }
+    let after = options.after;
+    Table { table, request, durability: options.durability, fence: options.fence, after }
 }
 
 /// Appends as one message, and how many bytes they hold.

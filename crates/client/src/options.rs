@@ -117,6 +117,8 @@ pub struct AppendOptions<'a> {
     pub fence: Option<Fence<'a>>,
     /// The cause; none if it comes from outside.
     pub cause: EventId,
+    /// Of a read of a table: the answer shows at least what the answer with this token showed or changed.
+    pub after: EventId,
 }
 
 /// How a record is read.

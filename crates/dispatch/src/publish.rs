@@ -427,6 +427,7 @@ impl Settling<'_, '_> {
             Code::RoomExhausted => self.feeds_itself(&ended) || self.never_fits(&ended),
             Code::LogNotFound | Code::RecordTooLong | Code::BatchTooLarge | Code::RunTooWide | Code::LinksFull => true,
             Code::NotATable | Code::TableNotCounter | Code::TableFull | Code::DatabaseLimit => true,
+            Code::TableIsReplica => true,
             _ => false,
         };
         if of_run && dead.is_none() {

@@ -18,8 +18,8 @@ mod why;
 
 pub use capabilities::{CapabilitiesDoc, CapabilityDoc};
 pub use data::{
-    DatabaseDoc, EntriesDoc, EntryDoc, FolderDoc, LogDoc, LogsDoc, PayloadDoc, PointDoc, RateDoc, RecordDoc, SeriesDoc,
-    TableDoc, TableEntryDoc, TableKeyDoc, TopicRecordDoc, TroubleDoc, WholeEntryDoc, moment_of,
+    DatabaseDoc, EntriesDoc, EntryDoc, FolderDoc, LogDoc, LogsDoc, PayloadDoc, PointDoc, RateDoc, RecordDoc,
+    ReplicaDoc, SeriesDoc, TableDoc, TableEntryDoc, TableKeyDoc, TopicRecordDoc, TroubleDoc, WholeEntryDoc, moment_of,
 };
 pub use error::ErrorDoc;
 pub use flows::{FlowDoc, FlowKind, FlowsDoc};

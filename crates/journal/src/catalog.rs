@@ -276,6 +276,18 @@ impl Log {
         self.0.counters.next(transaction).map_err(|error| io_error(arena::NAME, &error))
     }
 
+    /// Has the next record within this transaction this number, which no earlier one has.
+    pub(crate) fn go_on_with(&self, transaction: u64, seqno: u64) -> Result<()> {
+        let latest = &self.0.counters.enter(transaction).latest;
+        let before = latest.load(Ordering::Relaxed);
+        if seqno <= before {
+            let detail = format!("record {seqno} of log '{}', whose newest record is {before}", self.name());
+            return Err(Code::ValueInvalid.error(detail));
+        }
+        latest.store(seqno - 1, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Records within this transaction that records before `before` are trimmed; returns whether this is a change.
     pub(crate) fn trim_to(&self, transaction: u64, before: u64) -> Result<bool> {
         let staged = self.0.counters.enter(transaction);

@@ -464,9 +464,14 @@ impl Journal {
         sealed::open(&*self.0.medium, name)
     }
 
-    /// Makes a sealed file, whose name begins with [`SEALED_PREFIX`], durable.
-    pub fn seal(&self, name: &str, fill: &mut dyn FnMut(&mut dyn io::Write) -> io::Result<()>) -> Result<()> {
-        sealed::seal(&self.0, name, fill)
+    /// Makes a sealed file of about so many bytes, whose name begins with [`SEALED_PREFIX`], durable. Refused if the disk is nearly full.
+    pub fn seal(
+        &self,
+        name: &str,
+        bytes: u64,
+        fill: &mut dyn FnMut(&mut dyn io::Write) -> io::Result<()>,
+    ) -> Result<()> {
+        sealed::seal(&self.0, (name, bytes), fill)
     }
 
     /// Removes a sealed file; those who have it open keep it.

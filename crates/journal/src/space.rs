@@ -96,7 +96,7 @@ impl Space {
     }
 
     /// How much is to stay free for segments of this size.
-    fn needed_bytes(&self, segment_bytes: u64) -> u64 {
+    pub(crate) fn needed_bytes(&self, segment_bytes: u64) -> u64 {
         let needed = FREE_SEGMENTS * segment_bytes + (self.total_bytes / FREE_PART).min(FREE_MAX_BYTES);
         needed.min(self.total_bytes / FREE_PART_MAX)
     }

@@ -3,6 +3,7 @@
 use crate::{
     admission::{devices, mirrors},
     definition::Definition,
+    replicas,
 };
 use millrace_journal::{Catalog, Log};
 use millrace_wire::{Error, Result};
@@ -28,13 +29,15 @@ pub struct Bindings {
     by_log: HashMap<u32, Vec<Bound>>,
     mirrors: HashSet<u32>,
     of_devices: HashSet<u32>,
+    replicas: HashSet<u32>,
 }
 
 impl Bindings {
     fn of(catalog: &Catalog) -> Self {
         let mirrors = mirrors::all(catalog).map(|(log, _)| log.id()).collect();
         let of_devices = devices::logs(catalog).map(Log::id).collect();
-        let mut bindings = Self { version: catalog.version(), mirrors, of_devices, ..Self::default() };
+        let replicas = replicas::names(catalog).filter_map(|name| catalog.log(name)).map(Log::id).collect();
+        let mut bindings = Self { version: catalog.version(), mirrors, of_devices, replicas, ..Self::default() };
         for function in catalog.functions() {
             let definition = Definition::from_attributes(function.name(), function.attributes()).map(Arc::new);
             if let Ok(definition) = &definition
@@ -66,6 +69,11 @@ impl Bindings {
     /// Whether a log is the mirror of a topic.
     pub fn is_mirror(&self, log: u32) -> bool {
         self.mirrors.contains(&log)
+    }
+
+    /// Whether a log is a table that another namespace owns.
+    pub fn is_replica(&self, log: u32) -> bool {
+        self.replicas.contains(&log)
     }
 
     /// Whether a log has the records of a device.

@@ -21,6 +21,7 @@ pub mod keys;
 pub mod names;
 mod namespace;
 pub mod outbox;
+pub mod replicas;
 pub mod runs;
 mod view;
 
@@ -34,7 +35,7 @@ pub use millrace_tables as tables;
 pub use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, Result};
 pub use namespace::{
     AppendOptions, BATCH_RECORDS_MAX, FOLDER, FunctionStat, LogStat, Namespace, NewRecord, Note, Receipt, Record,
-    TableStat, check_directory, check_table_request, found, journal_dir, named, no_function, now_us,
+    TOKEN_PATIENCE, TableStat, check_directory, check_table_request, found, journal_dir, named, no_function, now_us,
 };
 pub use runs::tasks;
 pub use runs::{

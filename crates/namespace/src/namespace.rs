@@ -36,7 +36,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-pub use tables::{Note, TableStat, check_request as check_table_request, now_us};
+pub use tables::{Note, TOKEN_PATIENCE, TableStat, check_request as check_table_request, now_us};
 
 /// Where an application's directory has its namespace, unless it says otherwise.
 pub const FOLDER: &str = ".millrace";
@@ -63,6 +63,7 @@ pub(crate) struct Inner {
     flows: Flows,
     tables: Tables,
     printed: Printed,
+    pub(crate) owners: crate::replicas::LiveOwners,
     pub(crate) marks: std::sync::OnceLock<Arc<crate::databases::DatabaseMarks>>,
 }
 
@@ -148,10 +149,9 @@ impl Namespace {
         let gate = Gate::new(journal.clone());
         let (bindings, keys, fence) = (BindingsCache::default(), Keys::default(), Fence::default());
         let (measures, flows, printed) = (Measures::default(), Flows::default(), Printed::default());
-        let (tables, marks) = (Tables::default(), std::sync::OnceLock::new());
-        Self {
-            inner: Arc::new(Inner { journal, bindings, gate, keys, fence, measures, flows, printed, tables, marks }),
-        }
+        let (tables, owners, marks) = (Tables::default(), Default::default(), std::sync::OnceLock::new());
+        let inner = Inner { journal, bindings, gate, keys, fence, measures, flows, printed, tables, owners, marks };
+        Self { inner: Arc::new(inner) }
     }
 
     pub(crate) fn inner(&self) -> &Inner {

@@ -5,7 +5,7 @@
 //!                           ^ upto
 //! ```
 
-use crate::{definition::Checked, namespace::found};
+use crate::{definition::Checked, namespace::found, replicas};
 use millrace_journal::{Catalog, Journal, Kind, Log, Position};
 use millrace_wire::{Code, Result};
 use std::{collections::HashMap, sync::Arc};
@@ -36,6 +36,18 @@ impl<'j> View<'j> {
     pub fn log(&self, checked: impl Checked) -> Result<Log> {
         let name = checked.name();
         found(self.catalog.log(name), name).cloned()
+    }
+
+    /// Refuses to read a table that is the replica of one of another namespace and was not loaded then.
+    pub fn check_loaded(&mut self, table: &Log) -> Result<()> {
+        let Some(mark) = replicas::mark(&self.catalog, table.name()).cloned() else { return Ok(()) };
+        let latest = self.latest(&mark)?;
+        replicas::check_note(table.name(), &self.get(&mark, latest)?)
+    }
+
+    /// Whether another namespace owns a table.
+    pub fn is_replica(&self, table: &Log) -> bool {
+        replicas::mark(&self.catalog, table.name()).is_some()
     }
 
     /// The seqno of the newest record that the log had then, 0 if it had none.

@@ -13,7 +13,7 @@ use crate::{
 };
 use millrace_application::{Application, FunctionDeclaration, mqtt::summary};
 use millrace_journal::Transaction;
-use millrace_wire::{Code, Error, LogName, Name, Result, TimeField, history};
+use millrace_wire::{Address, Code, Error, LogName, Name, Result, TimeField, history};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -487,7 +487,18 @@ impl<'a> Changes<'a> {
         let mut steps = Vec::new();
         for log in &self.application.logs {
             let (name, wanted) = (&log.name, log.history);
-            if let Some(namespace) = namespace.filter(|_| existing.contains_key(&**name))
+            let replica = match namespace {
+                Some(namespace) => replica_of(namespace, name)?,
+                None => None,
+            };
+            if let (Some(from), true) = (&log.from, existing.contains_key(&**name))
+                && replica.as_ref() != Some(from)
+            {
+                let is = replica.map_or_else(|| "no replica".to_owned(), |of| format!("a replica of {of}"));
+                let detail = format!("'{name}' is {is}; the file declares a replica of {from}");
+                return Err(Code::ReplicaExists.error(detail));
+            }
+            if let Some(namespace) = namespace.filter(|_| existing.contains_key(&**name) && log.from.is_none())
                 && namespace.log(name)?.table().copied() != log.table
             {
                 let (is, wanted) = match log.table {
@@ -564,10 +575,11 @@ impl<'a> Changes<'a> {
         for step in planned {
             if let (Action::Created, Some((name, history))) = (step.action, histories.get(&*step.name)) {
                 let declared = self.application.logs.iter().find(|log| log.name == **name);
-                match declared.and_then(|log| log.table) {
-                    Some(table) => namespace.create_table(name, *history, table)?,
-                    None => namespace.create_log(name, *history)?,
-                };
+                match declared.map(|log| (log.table, &log.from)) {
+                    Some((_, Some(from))) => namespace.mirror_table(name, from, *history, false).map(drop)?,
+                    Some((Some(table), None)) => namespace.create_table(name, *history, table).map(drop)?,
+                    _ => namespace.create_log(name, *history).map(drop)?,
+                }
             }
             if let Some(change) = step.history {
                 namespace.set_history_gated(&step.name.parse()?, Some(change.from), change.to)?.wait()?;
@@ -651,6 +663,11 @@ impl<'a> Changes<'a> {
         }
         let may_go = |name: &LogName| self.sent.is_none_or(|sent| sent.logs.contains(name));
         for name in names.into_iter().filter(|name| logs && may_go(name)) {
+            if self.application.logs.iter().any(|log| log.name == name && log.from.is_some())
+                && namespace.replica(&name)?.is_some()
+            {
+                namespace.unmirror_table(&name)?;
+            }
             match namespace.remove_log(&name) {
                 Ok(()) => progress(Progress::Step(&Step::new(What::Log, &name, Action::Removed))),
                 Err(error) if error.code() == Code::LogNotFound => {}
@@ -659,6 +676,13 @@ impl<'a> Changes<'a> {
         }
         Ok(())
     }
+}
+
+/// The table of which a table here is a replica.
+fn replica_of(namespace: &Namespace, table: &LogName) -> Result<Option<Address>> {
+    let Some(replica) = namespace.replica(table)? else { return Ok(None) };
+    let peer = namespace.owner(replica.owner)?.peer()?;
+    Ok(Some(Address { peer, log: Some(replica.table) }))
 }
 
 /// Removes a function, unless it is gone already.

@@ -60,12 +60,11 @@ pub use millrace_journal::{
     Salvaged, Space,
 };
 pub use millrace_links as links;
-pub use millrace_namespace::databases;
 pub use millrace_namespace::{
     AppendOptions, Attempt, BATCH_RECORDS_MAX, Backfilled, DeadLetters, Definition, Ending, Free, FunctionSpec,
     FunctionStat, Gate, Gated, Holder, Letters, LogStat, Marks, Namespace, Need, NewRecord, Of, Receipt, Record,
     RecordRef, ResultKind, Retried, RetriedAll, RunError, RunFilter, RunIsolation, RunPage, RunResult, RunState,
-    RunView, Runtime, Shows, Site, Stretch, TableStat, Watermark, check_directory,
+    RunView, Runtime, Shows, Site, Stretch, TOKEN_PATIENCE, TableStat, Watermark, check_directory,
     definition::{
         AmendPolicy, BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, DEAD_LETTER_HISTORY, LogScope, OUTPUT_MAX_BYTES,
         PENDING_MAX, RETRIES_MAX, Rights, SendScope, TIMEOUT_MAX,
@@ -75,6 +74,7 @@ pub use millrace_namespace::{
     runs::flows::{FLOWS_MAX, Flow, Flows, Way},
     tables::When,
 };
+pub use millrace_namespace::{databases, replicas};
 pub use millrace_security::token;
 pub use millrace_security::{
     check::{is_local, is_owner, is_secret, owner},

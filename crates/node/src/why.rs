@@ -6,6 +6,7 @@ use crate::{
     databases::Trouble,
     links::{self, LinkView, Links, OUTBOX_DEAD_LETTERS, Refusal},
     repairs::{AMENDMENT_DEAD_LETTERS, Phase, amendments, repairs},
+    replicas::Stage,
 };
 use millrace_dispatch::status::wall_ms;
 pub(crate) use millrace_documents::counted;
@@ -62,7 +63,7 @@ pub fn why(namespace: &Namespace, target: &str) -> Result<Why> {
         let links = links_behind(namespace, |_| true)?.into_iter().chain(dead);
         let repairs = repairs_behind(namespace, |_| true)?;
         let worth = refused_streams(namespace)?.into_iter().chain(wrong_clock(namespace));
-        let worth = worth.chain(databases_behind(namespace, None)?);
+        let worth = worth.chain(databases_behind(namespace, None)?).chain(replicas_behind(namespace, None)?);
         ("namespace".into(), asked.all().into_iter().chain(links).chain(repairs).chain(worth).collect())
     } else if let Ok(run) = target.parse::<EventId>() {
         (format!("run {run}"), asked.run(namespace.run(run)?))
@@ -73,7 +74,8 @@ pub fn why(namespace: &Namespace, target: &str) -> Result<Why> {
         let repairs = repairs_behind(namespace, |log| log == target)?;
         let database = catalog.log(target).and_then(|log| log.table()?.database);
         let databases = database.map_or(Ok(Vec::new()), |database| databases_behind(namespace, Some(&database)))?;
-        let of_log = asked.log(target)?.into_iter().chain(links).chain(repairs).chain(databases);
+        let replicas = replicas_behind(namespace, Some(target))?;
+        let of_log = asked.log(target)?.into_iter().chain(links).chain(repairs).chain(databases).chain(replicas);
         (format!("log '{target}'"), of_log.collect())
     } else {
         let named = links_behind(namespace, |link| link.name == target)?;
@@ -123,6 +125,33 @@ fn databases_behind(namespace: &Namespace, of: Option<&DatabaseName>) -> Result<
         if let Some(trouble) = doc.trouble {
             let (trouble, is_stopped) = (Trouble { code: trouble.code, detail: trouble.error }, trouble.stopped);
             notice += &format!("; {}", trouble.words(is_stopped));
+        }
+        reasons.push(Reason::Notice { notice });
+    }
+    Ok(reasons)
+}
+
+/// The replicas that lack something, or with which something is wrong.
+fn replicas_behind(namespace: &Namespace, of: Option<&str>) -> Result<Vec<Reason>> {
+    let mut reasons = Vec::new();
+    for (table, stat) in namespace.replica_stats()? {
+        let is_well = stat.trouble.is_none() && stat.age_ms == Some(0) && stat.records.unwrap_or(0) == 0;
+        if of.is_some_and(|name| *name != *table) || is_well {
+            continue;
+        }
+        let owner = format!("{}/{}", stat.owner.address, stat.replica.table);
+        let mut notice = format!("table '{table}', a replica of {owner}");
+        notice += &match (stat.replica.stage, stat.records) {
+            (Stage::Following, Some(records)) => format!(": records that it lacks: {records}"),
+            (Stage::Following, None) => ": it is not known what it lacks".into(),
+            _ => ": is being loaded".into(),
+        };
+        if let Some(age_ms) = stat.age_ms.filter(|age_ms| *age_ms > 0) {
+            notice += &format!(", since {age_ms} ms");
+        }
+        if let Some(trouble) = stat.trouble {
+            let remedy = Code::from_id(&trouble.code).map_or("", Code::remedy);
+            notice += &format!("; {}: {}. {remedy}", trouble.code, trouble.detail.trim_end_matches('.'));
         }
         reasons.push(Reason::Notice { notice });
     }

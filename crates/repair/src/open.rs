@@ -104,6 +104,8 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     check_none_open(namespace)?;
     check_public(&request.log)?;
     let log = namespace.log(&request.log)?;
+    // What its owner corrects comes as a new version.
+    namespace.check_owned(&log)?;
     let Request { mut corrections, reason, log: name, accept_unknown, append_new, across, run_external } = request;
     let across = members(across)?;
     check_functions(namespace, &across, &run_external)?;

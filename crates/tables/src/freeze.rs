@@ -89,7 +89,7 @@ fn write(journal: &Journal, log: &Log, freezing: &Freezing, head: &Head, name: &
     // A file never says anything that a power failure could take back.
     journal.sync(head.reach.upto.max(head.reach.copies))?;
     let (first, is_whole) = (journal.first(), freezing.kept.is_empty());
-    journal.seal(name, &mut |out| {
+    journal.seal(name, freezing.bytes(), &mut |out| {
         let mut keys = freezing.keys().map_err(std::io::Error::other)?;
         frozen::write((journal, log), head, out, &mut |key| {
             while let Some(found) = keys.next_into(key)? {

@@ -15,6 +15,9 @@ use std::{
 /// So many deletions are remembered in any case.
 const FEW: usize = 1024;
 
+/// What a key takes in a file, about.
+const KEY_BYTES: u64 = 64;
+
 /// Versions in memory.
 #[derive(Default)]
 pub(crate) struct Changed {
@@ -219,6 +222,12 @@ impl Freezing {
         let mut sources = vec![Source::of(Of::Changed(Box::new(self.changed.range(everything))))];
         sources.extend(self.merged.iter().rev().map(|file| Source::of(Of::Frozen(file.range(everything)))));
         Keys::of(sources)
+    }
+
+    /// About how many bytes the file will have.
+    pub fn bytes(&self) -> u64 {
+        let merged: usize = self.merged.iter().map(|file| file.len()).sum();
+        (merged + self.changed.versions.len()) as u64 * KEY_BYTES
     }
 
     /// Whether a key is in a file that stays.

@@ -3,7 +3,7 @@
 //! A table is a log whose records have keys. Requests and answers have the same bytes in frames between a client and a host and between
 //! a host and its workers (`spec/protocol/table.md`). All numbers are little-endian.
 
-use crate::{Code, DatabaseName, Error, Result, TableMode};
+use crate::{Code, DatabaseName, Error, EventId, Result, TableMode};
 use serde::{Deserialize, Serialize};
 
 /// Most bytes of a key.
@@ -406,6 +406,8 @@ pub struct TableAnswer {
     pub entries: Vec<TableEntry>,
     /// Whether there are more behind them.
     pub more: bool,
+    /// The entry of the owner's journal up to which it shows or changes something, if that is known. It is no part of the answer's bytes.
+    pub token: EventId,
 }
 
 const DELETED: u8 = 1;
@@ -413,7 +415,7 @@ const DELETED: u8 = 1;
 impl TableAnswer {
     /// An answer of at most one entry.
     pub fn one(entry: Option<TableEntry>) -> Self {
-        Self { entries: entry.into_iter().collect(), more: false }
+        Self { entries: entry.into_iter().collect(), ..Self::default() }
     }
 
     /// The answer to DESCRIBE.
@@ -458,7 +460,7 @@ impl TableAnswer {
             let value = (!deleted).then(|| value.to_vec());
             entries.push(TableEntry { key, version, expires_us, time_us, value });
         }
-        Some(Self { entries, more })
+        Some(Self { entries, more, ..Self::default() })
     }
 }
 
@@ -506,7 +508,7 @@ mod tests {
             more: bool,
         ) {
             let entries = rows.into_iter().map(|(key, version, expires_us, time_us, value)| TableEntry { key, version, expires_us, time_us, value });
-            let answer = TableAnswer { entries: entries.collect(), more };
+            let answer = TableAnswer { entries: entries.collect(), more, ..TableAnswer::default() };
             let bytes = answer.encode();
             prop_assert_eq!(TableAnswer::decode(&bytes).unwrap(), answer);
         }

@@ -558,7 +558,8 @@ class Namespace(ABC):
         """Plans a repair: new values for past records, or new code for past runs of a function.
 
         `values` is `{log: {seqno: value}}`, or `{log: frame}` with a data frame that has the columns `seqno` and `value`;
-        None as a value removes the record. `function` is `{name: source}`, with a file or a directory; it replays the
+        None as a value removes the record. For a table, `{table: {key: value}}` (with a frame, the column `key`) corrects the record that has
+        the value of the key, and the table's codec encodes the new one. `function` is `{name: source}`, with a file or a directory; it replays the
         runs from the event `since` on ("LOG@SEQNO" or an event's id), and is accepted only for a namespace that is opened by its files.
         A run that appends more records than before stops the repair; with `append_new`, the additional records are appended to the end of
         their logs. `across` lists the addresses of namespaces that take part, because they received records of this one: the repair is

@@ -159,7 +159,7 @@ impl Pipeline {
         self.spawn(py, future, async move {
             let (function, key) = (function.as_deref(), key.as_deref());
             let fence = fence.as_ref().map(|(name, token)| Fence { name, token: token.0 });
-            let options = AppendOptions { durability, function, key, fence, cause };
+            let options = AppendOptions { durability, function, key, fence, cause, ..AppendOptions::default() };
             let append = async || client.client().await?.append(&log, &data, options).await;
             Answer::Number(append().await.map(|receipt| receipt.seqno))
         })

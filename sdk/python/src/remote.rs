@@ -220,7 +220,14 @@ impl RemoteNamespace {
     ) -> PyResult<u64> {
         let (log, data) = (text(log)?, bytes_of(data)?);
         let durability = arguments::durability(py, durability)?;
-        let options = AppendOptions { durability, function, key, fence: fence_of(&fence), cause: event(py, cause)? };
+        let options = AppendOptions {
+            durability,
+            function,
+            key,
+            fence: fence_of(&fence),
+            cause: event(py, cause)?,
+            ..AppendOptions::default()
+        };
         let payload = data.as_bytes();
         patiently(py, seconds(py, "patience", patience)?, SLICE, |_| {
             self.ask(py, |client| Ok(client.append(log, payload, options)?.seqno))

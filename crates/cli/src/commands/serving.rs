@@ -9,7 +9,8 @@ use crate::{
 };
 use millrace_client::credentials;
 use millrace_gateway::{
-    Bound, Certificate, DatabaseWriters, Hosted, Linker, Listen, ORIGINS_MAX, SOCKET, Server, ServerOptions, reach,
+    Bound, Certificate, DatabaseWriters, Hosted, Linker, Listen, ORIGINS_MAX, Replicator, SOCKET, Server,
+    ServerOptions, reach,
 };
 use millrace_node::{
     Code, Error, Host, HostOptions, Isolation, Level, Name, Namespace, Observer, Result, Served,
@@ -54,6 +55,7 @@ pub struct Serving {
     served: Vec<Served>,
     server: Server,
     linkers: Vec<Linker>,
+    replicators: Vec<Replicator>,
     parts: Vec<Part>,
     isolation: Arc<Isolation>,
     certificate: Option<Arc<Certificate>>,
@@ -179,6 +181,8 @@ impl Serving {
             Linker::start_trusting(served.namespace().clone(), observer, ca.map(Path::to_owned))
         };
         let linkers = served.iter().map(link).collect::<Result<_>>()?;
+        let follow = |served: &Served| Replicator::start(served.namespace().clone(), ca.map(Path::to_owned));
+        let replicators = served.iter().map(follow).collect::<Result<_>>()?;
         if cluster.join.is_some() && served.len() != 1 {
             return Err(Code::ValueInvalid.error("a host that joins a cluster can serve only one namespace"));
         }
@@ -192,6 +196,7 @@ impl Serving {
             served,
             server,
             linkers,
+            replicators,
             parts,
             isolation,
             certificate,
@@ -294,6 +299,7 @@ impl Serving {
         // One time for all of it: connections get their answers while runs end.
         let deadline = Instant::now() + drain;
         drop(self.linkers);
+        drop(self.replicators);
         self.parts.iter().for_each(Part::stop);
         self.server.stop(drain);
         let rest = || deadline.saturating_duration_since(Instant::now());

@@ -439,7 +439,7 @@ impl Remote {
 
 fn asked<'a>(options: &AppendOptions<'a>) -> Asked<'a> {
     let AppendOptions { durability, function, key, fence, cause, .. } = *options;
-    Asked { durability, function, key, fence, cause }
+    Asked { durability, function, key, fence, cause, ..Asked::default() }
 }
 
 fn record(record: millrace_client::Record) -> Record {

@@ -4,7 +4,7 @@ use super::Place;
 use millrace_documents::{DatabaseDoc, TableDoc};
 use millrace_node::{AppendOptions, Code, LogName, Result, databases::DatabaseSettings, documents, manage::Order};
 use millrace_wire::{
-    DatabaseName, HISTORY_ALL,
+    Address, DatabaseName, HISTORY_ALL,
     table::{TableAnswer, TableOptions, TableRequest},
 };
 
@@ -30,6 +30,29 @@ impl Place {
                     mode,
                 })?;
                 Ok(made["change"] == "unchanged")
+            }
+        }
+    }
+
+    /// Begins a replica; returns what changed.
+    pub fn mirror_table(&self, table: &LogName, from: &Address, history: u64, reload: bool) -> Result<String> {
+        match self {
+            Place::Local(namespace) => namespace.mirror_table(table, from, history, reload).map(str::to_owned),
+            Place::Remote(remote, _) => {
+                let history = Some(if history == HISTORY_ALL { 0 } else { history });
+                let order = Order::MirrorTable { table: table.clone(), from: from.to_string(), history, reload };
+                let made: serde_json::Value = remote.manage(&order)?;
+                Ok(made["change"].as_str().unwrap_or_default().to_owned())
+            }
+        }
+    }
+
+    /// Ends a replica.
+    pub fn unmirror_table(&self, table: &LogName) -> Result<()> {
+        match self {
+            Place::Local(namespace) => namespace.unmirror_table(table),
+            Place::Remote(remote, _) => {
+                remote.manage::<serde_json::Value>(&Order::UnmirrorTable { table: table.clone() }).map(drop)
             }
         }
     }
@@ -136,7 +159,8 @@ impl Place {
         match self {
             Place::Local(namespace) => namespace.ask_table(table, request, options),
             Place::Remote(remote, _) => {
-                let options = millrace_client::AppendOptions { durability: options.durability, ..Default::default() };
+                let (durability, after) = (options.durability, options.after);
+                let options = millrace_client::AppendOptions { durability, after, ..Default::default() };
                 remote.client().table(table, request, options)
             }
         }

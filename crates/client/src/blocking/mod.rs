@@ -239,7 +239,7 @@ impl Client {
         let bytes = request.encode();
         let message = ask::table(table, &bytes, &options);
         self.ask(&message, (bytes.len(), 0, cause), again, |frame| {
-            TableAnswer::decode(ask::answer::<OfTable<'_>>(frame)?.answer)
+            ask::table_answer(&ask::answer::<OfTable<'_>>(frame)?)
         })
     }
 

@@ -143,7 +143,7 @@ impl Client {
         let bytes = request.encode();
         let message = ask::table(table, &bytes, &options);
         let reply = self.send_caused(&message, bytes.len(), 0, cause).await?.await?;
-        TableAnswer::decode(reply.message::<OfTable<'_>>()?.answer)
+        ask::table_answer(&reply.message::<OfTable<'_>>()?)
     }
 
     /// Creates a log; an existing one with the same history is left as it is.

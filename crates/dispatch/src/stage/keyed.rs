@@ -164,6 +164,7 @@ impl Stage<'_> {
 
     fn table_read(&mut self, run: usize, name: &str, request: &TableRequest<'_>) -> Result<Log> {
         let log = self.log_read(run, name, 0)?;
+        self.view.check_loaded(&log)?;
         checked(log, request)
     }
 
@@ -180,6 +181,9 @@ impl Stage<'_> {
             );
         };
         let log = checked(log, request)?;
+        if self.view.is_replica(&log) {
+            return Err(Code::TableIsReplica.error(format!("table '{name}' belongs to another namespace")));
+        }
         if condition != Condition::Always {
             // What the condition says of the key is a read, and needs the right to read.
             let log = self.table_read(run, name, request)?;
@@ -286,7 +290,7 @@ impl Stage<'_> {
             }
         }
         let more = scanned.more || entries.len() > limit;
-        Ok(TableAnswer { entries: entries.into_values().take(limit).collect(), more })
+        Ok(TableAnswer { entries: entries.into_values().take(limit).collect(), more, ..TableAnswer::default() })
     }
 }
 

@@ -29,6 +29,32 @@ pub struct TableDoc {
     pub history: u64,
     /// The seqno of its newest record, which is the newest version of a key; 0 if there is none.
     pub latest: u64,
+    /// Of a replica: whose it is, and how far it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica: Option<ReplicaDoc>,
+}
+
+/// How far a replica is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaDoc {
+    /// The address of the table at its owner.
+    pub owner: String,
+    /// `new`, `loading` or `following`.
+    pub stage: String,
+    /// Whether the owner answers.
+    pub connected: bool,
+    /// The entry of the owner's journal up to which all of its replicas here are imported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<String>,
+    /// How many records it lacks, as the owner last said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub records: Option<u64>,
+    /// For how many milliseconds it may have lacked something; none if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_ms: Option<u64>,
+    /// Why nothing is imported, if that is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<TroubleDoc>,
 }
 
 /// A version of a key.

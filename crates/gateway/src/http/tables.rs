@@ -8,7 +8,10 @@ use super::{
     response::{self, Content, Response, put},
     session::Session,
 };
-use crate::documents::{Query, invalid};
+use crate::{
+    documents::{Query, invalid},
+    replicas::reached,
+};
 use hyper::{
     HeaderMap, Method, Request, StatusCode,
     body::Incoming,
@@ -79,7 +82,11 @@ pub(super) async fn create(
 }
 
 async fn ask(access: &Access, table: &str, request: Vec<u8>, head: &TableHead) -> Result<TableAnswer> {
-    let at_hand = access.is_table_at_hand(table) && !TableRequest::decode(&request)?.changes();
+    let changes = TableRequest::decode(&request)?.changes();
+    if let Some(token) = header(&head.headers, "millrace-after")?.filter(|_| !changes) {
+        reached(access, table, token.parse()?).await?;
+    }
+    let at_hand = access.is_table_at_hand(table) && !changes;
     if at_hand {
         return access.ask_table(table, &TableRequest::decode(&request)?, head.options()?).await;
     }
@@ -150,7 +157,7 @@ pub(super) async fn scan<B>(session: &Session, namespace: &str, table: &str, req
     let next = answer.more.then(|| answer.entries.last().map(|entry| [&*entry.key, &[0]].concat())).flatten();
     let next = next.as_deref().map(TableKeyDoc::of);
     let entries = answer.entries.iter().map(|entry| TableEntryDoc::of(entry, keys_only)).collect();
-    Ok(response::document(StatusCode::OK, &TableEntriesDoc { entries, next }))
+    Ok(with_token(response::document(StatusCode::OK, &TableEntriesDoc { entries, next }), &answer))
 }
 
 /// Reads a key, or changes it.
@@ -203,7 +210,8 @@ pub(super) async fn key(
             })?;
             let asked = TableRequest::Increment { key: &key, amount: increment }.encode();
             let answer = ask(&access, table, asked, &head).await?;
-            Ok(response::document(StatusCode::OK, &answer.entries.first().map(|entry| TableEntryDoc::of(entry, false))))
+            let document = answer.entries.first().map(|entry| TableEntryDoc::of(entry, false));
+            Ok(with_token(response::document(StatusCode::OK, &document), &answer))
         }
         _ => {
             let versions = query.number("versions", 1, VERSIONS_MAX.into())?;
@@ -212,12 +220,14 @@ pub(super) async fn key(
                 let asked = TableRequest::Versions { key: &key, below: 0, limit: limit as u32 }.encode(); // at most VERSIONS_MAX
                 let answer = ask(&access, table, asked, &head).await?;
                 let entries = answer.entries.iter().map(|entry| TableEntryDoc::of(entry, false)).collect();
-                return Ok(response::document(StatusCode::OK, &TableEntriesDoc { entries, next: None }));
+                let document = response::document(StatusCode::OK, &TableEntriesDoc { entries, next: None });
+                return Ok(with_token(document, &answer));
             }
             let answer = ask(&access, table, TableRequest::Get { key: &key }.encode(), &head).await?;
             let described = ask(&access, table, TableRequest::Describe.encode(), &head).await?;
+            let token = TableAnswer { token: answer.token, ..TableAnswer::default() };
             let entry = answer.entries.into_iter().next().ok_or_else(|| absent(&key))?;
-            Ok(value(session, entry, &described, &parts.headers)?)
+            Ok(with_token(value(session, entry, &described, &parts.headers)?, &token))
         }
     }
 }
@@ -266,5 +276,13 @@ fn changed(answer: &TableAnswer) -> Response {
     let version = answer.entries.first().map_or(0, |entry| entry.version);
     let mut response = response::document(StatusCode::OK, &serde_json::json!({ "version": version }));
     put(response.headers_mut(), "etag", &format!("\"{version}\""));
+    with_token(response, answer)
+}
+
+/// The token of an answer, for reads at replicas.
+fn with_token(mut response: Response, answer: &TableAnswer) -> Response {
+    if !answer.token.is_none() {
+        put(response.headers_mut(), "millrace-token", &answer.token.to_string());
+    }
     response
 }

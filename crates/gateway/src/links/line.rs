@@ -19,17 +19,17 @@ use std::{
 const CONNECT_MS: u32 = 5_000;
 
 /// Whether the connection is no longer needed.
-pub(super) type IsStopping = Arc<dyn Fn() -> bool + Send + Sync>;
+pub(crate) type IsStopping = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The host at the other end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Other {
+pub(crate) struct Other {
     pub namespace: u64,
     pub epoch: u32,
 }
 
 /// A message from a connection.
-pub(super) enum Answer<T> {
+pub(crate) enum Answer<T> {
     /// A message.
     Taken(T),
     /// The request of this number failed.
@@ -37,7 +37,7 @@ pub(super) enum Answer<T> {
 }
 
 /// A connection over which the handshake is done.
-pub(super) struct Line {
+pub(crate) struct Line {
     socket: Socket,
     pub other: Other,
 }
@@ -153,12 +153,12 @@ fn failure(frame: &Frame<'_>) -> Result<Error> {
 }
 
 /// A message of a type that has to come here.
-pub(super) fn expect<'b, M: Message + Decode<'b>>(frame: &Frame<'b>) -> Result<M> {
+pub(crate) fn expect<'b, M: Message + Decode<'b>>(frame: &Frame<'b>) -> Result<M> {
     frame.message()
 }
 
 /// The same for one that borrows nothing.
-pub(super) fn owned<M: Message + for<'b> Decode<'b>>(frame: &Frame<'_>) -> Result<M> {
+pub(crate) fn owned<M: Message + for<'b> Decode<'b>>(frame: &Frame<'_>) -> Result<M> {
     frame.message()
 }
 

@@ -9,9 +9,9 @@
 //! `millrace_node::links` decides what is sent and what an answer means. This module has connections and pauses, and no state that has to
 //! survive: a link may break, and this process may die, at any moment.
 
-mod line;
+pub(crate) mod line;
 mod local;
-mod pace;
+pub(crate) mod pace;
 mod pull;
 mod push;
 #[cfg(test)]

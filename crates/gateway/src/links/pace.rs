@@ -7,7 +7,7 @@ const MOST_MS: u64 = 2_000;
 
 /// The pauses between attempts that fail.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     failures: u32,
     random: u64,
 }

@@ -200,10 +200,10 @@ pub(super) fn append(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>
 }
 
 pub(super) fn table(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {
-    let Table { table, request, durability, fence } = frame.message()?;
+    let Table { table, request, durability, fence, .. } = frame.message()?;
     let options = AppendOptions { durability, fence, ..options(frame) };
     let request = TableRequest::decode(request)?;
-    Ok(access.ask_table(table, &request, options).map(|answer| Answer::OfTable(answer.encode())))
+    Ok(access.ask_table(table, &request, options).map(|answer| Answer::OfTable(answer.encode(), answer.token)))
 }
 
 pub(super) fn append_many(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {

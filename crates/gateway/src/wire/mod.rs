@@ -7,6 +7,7 @@ mod commits;
 mod connection;
 mod devices;
 mod requests;
+mod tables;
 #[cfg(test)]
 pub(crate) mod tests;
 mod topics;

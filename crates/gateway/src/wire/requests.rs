@@ -1,6 +1,6 @@
 //! Turns messages into calls of `Access`, and their results into messages.
 
-use super::{REQUESTS_MAX, SOFTWARE, commits, connection::Connection, devices::DeviceRequest, failure, waits};
+use super::{REQUESTS_MAX, SOFTWARE, commits, connection::Connection, devices::DeviceRequest, failure, tables, waits};
 use crate::{
     admission::refused,
     documents,
@@ -9,11 +9,12 @@ use crate::{
 };
 use millrace_node::{
     Access, Answered, Gated, Receipt, Record, RunResult,
+    replicas::{Batches, Loaded},
     secrets::random_id,
     token::{Binding, Proof, Token, Way},
 };
 use millrace_wire::{
-    Code, Error, Result,
+    Code, Error, EventId, Result,
     protocol::{
         self, Append, AppendMany, Appended, AppendedMany, Cancel, CancelRun, Challenge, CreateLog, Credit, Deliver,
         Delivered, Document, Done, Ended, FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, Get, Heading, Hello,
@@ -50,7 +51,10 @@ pub(crate) enum Answer {
         next: u64,
     },
     Seqno(u64),
-    OfTable(Vec<u8>),
+    /// And its token.
+    OfTable(Vec<u8>, EventId),
+    TableBatches(Batches),
+    LoadedTable(Loaded),
     Document(String),
     Capability(Token),
     Linked(Linked),
@@ -94,7 +98,9 @@ impl Answer {
             Answer::Record(record) => record.payload.len(),
             Answer::Records { records, .. } => records.iter().map(|record| record.payload.len() + 64).sum(),
             Answer::Document(json) => json.len(),
-            Answer::OfTable(bytes) => bytes.len(),
+            Answer::OfTable(bytes, _) => bytes.len(),
+            Answer::TableBatches(batches) => tables::bytes(&batches.records),
+            Answer::LoadedTable(loaded) => tables::bytes(&loaded.records),
             Answer::InvokedRun(invoked) => invoked.run.result.as_ref().map_or(0, |result| result.bytes.len()),
             Answer::AppendedMany(receipts, _) => receipts.len() * 32,
             Answer::Returned(millrace_node::Answer { reply: Some(Ok(value)), .. }) => value.len(),
@@ -141,7 +147,9 @@ pub(super) fn answer(out: &mut Vec<u8>, heading: Heading, outcome: Result<Answer
             encode(out, heading, &Records { incarnation, records: records.iter().map(borrowed).collect(), next });
         }
         Ok(Answer::Seqno(seqno)) => encode(out, heading, &Seqno { seqno }),
-        Ok(Answer::OfTable(bytes)) => encode(out, heading, &protocol::OfTable { answer: &bytes }),
+        Ok(Answer::OfTable(bytes, token)) => encode(out, heading, &protocol::OfTable { answer: &bytes, token }),
+        Ok(Answer::TableBatches(batches)) => tables::batches(out, heading, &batches),
+        Ok(Answer::LoadedTable(loaded)) => tables::loaded(out, heading, &loaded),
         Ok(Answer::Document(json)) => encode(out, heading, &Document { json: &json }),
         Ok(Answer::Capability(token)) => encode(out, heading, &Redeemed { capability: &token.to_bytes() }),
         Ok(Answer::Linked(linked)) => encode(out, heading, &linked),
@@ -243,6 +251,8 @@ impl Connection {
             Manage::TYPE => self.manage(&access, frame),
             InvokeFunction::TYPE => self.invoke_function(&access, frame, raw),
             Upload::TYPE => self.upload(&access, frame),
+            protocol::FollowTables::TYPE => self.follow_tables(&access, frame),
+            protocol::LoadTable::TYPE => self.load_table(&access, frame),
             _ if self.is_told(frame) => self.told(&access, frame),
             Ping::TYPE => frame.message::<Ping>().map(|_| self.reply(request, Ok(Answer::Pong))),
             Pong::TYPE => return,
@@ -448,7 +458,11 @@ impl Connection {
 
     fn table(&mut self, access: &Access, frame: &Frame<'_>, raw: &[u8]) -> Result<()> {
         let asked: protocol::Table<'_> = frame.message()?;
-        if !TableRequest::decode(asked.request)?.changes() && access.is_table_at_hand(asked.table) {
+        let changes = TableRequest::decode(asked.request)?.changes();
+        if !changes && !asked.after.is_none() {
+            return self.read_after(access, frame, &asked);
+        }
+        if !changes && access.is_table_at_hand(asked.table) {
             let held = commits::table(access, frame)?;
             self.answer(frame.heading.request, held);
             return Ok(());

@@ -73,10 +73,19 @@ pub(crate) fn open(medium: &dyn Medium, name: &str) -> io::Result<Sealed> {
     medium.map(&path(name), bytes.max(1), false).map(Sealed)
 }
 
-/// Makes a file, durable when this returns. It replaces one of the same name.
-pub(crate) fn seal(inner: &Inner, name: &str, fill: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+/// Makes a file of about so many bytes, durable when this returns. It replaces one of the same name.
+pub(crate) fn seal(
+    inner: &Inner,
+    (name, bytes): (&str, u64),
+    fill: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
     if inner.is_view {
         return Err(Code::ReadOnly.error("the namespace is only looked at"));
+    }
+    // What can be derived takes no storage that appends need.
+    let room = inner.medium.space().map(|space| (space.available_bytes, space.needed_bytes(inner.segments.bytes())));
+    if room.is_some_and(|(available, needed)| available < needed.saturating_add(bytes)) {
+        return Err(Code::DiskFull.error(format!("{name}: about {bytes} bytes")));
     }
     // One process may have the namespace open twice.
     static MADE: AtomicU64 = AtomicU64::new(0);

@@ -83,6 +83,7 @@ impl<'a> Publish<'a> {
         else {
             return Ok(None);
         };
+        self.check_owned(log)?;
         if let Some(database) = log.table().and_then(|table| table.database) {
             self.admit(tx, &database)?;
         }
@@ -97,6 +98,36 @@ impl<'a> Publish<'a> {
         })?;
         self.changes.staged(log.id(), key, &change, appended.seqno, stage.cause);
         Ok(Some((appended, change)))
+    }
+
+    /// Refuses a change of a table that another namespace owns.
+    fn check_owned(&self, log: &Log) -> Result<()> {
+        match self.bindings.is_replica(log.id()) {
+            true => Err(self.namespace.refuse_change(log.name())),
+            false => Ok(()),
+        }
+    }
+
+    /// Stages a record of a table that its owner has written, with its number and all that it says. `None` if that is no longer the next one.
+    pub fn import_row(
+        &mut self,
+        tx: &mut Transaction<'_>,
+        log: &Log,
+        seqno: u64,
+        (row, value): (&Row<'_>, &[u8]),
+        (cause, runs): (EventId, bool),
+    ) -> Result<()> {
+        let tables = (self.namespace.tables(), self.namespace.journal());
+        let change = self.changes.late(tables, log, row, value)?;
+        let stage = Stage { cause, ordinal: 0, room: Room::Mirror, named: None, ending: None };
+        let append =
+            |tx: &mut Transaction<'_>| tx.append_row_at(log, seqno, (&change.row(row.key), value), stage.cause);
+        match runs {
+            true => append_by(tx, &self.bindings, log, stage, append)?,
+            false => append(tx)?,
+        };
+        self.changes.staged(log.id(), row.key, &change, seqno, cause);
+        Ok(())
     }
 
     /// Refuses a change of a table whose database is too far behind.
@@ -155,6 +186,7 @@ impl<'a> Publish<'a> {
         restated: &Restated<'_>,
         replaces: impl FnOnce(u64) -> bool,
     ) -> Result<bool> {
+        self.check_owned(log)?;
         let tables = (self.namespace.tables(), self.namespace.journal());
         let Some(change) = self.changes.restatement(tables, log, key, restated, replaces)? else { return Ok(false) };
         if let Some(database) = log.table().and_then(|table| table.database) {
@@ -177,6 +209,7 @@ impl<'a> Publish<'a> {
         value: &[u8],
         stage: Stage,
     ) -> Result<()> {
+        self.check_owned(log)?;
         if let Some(database) = log.table().and_then(|table| table.database) {
             self.admit(tx, &database)?;
             self.count(&database, row.key, value)?;

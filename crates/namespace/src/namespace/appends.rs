@@ -23,6 +23,8 @@ pub struct AppendOptions<'a> {
     pub headers: Option<&'a Headers>,
     /// How long to wait for room while too many runs are pending, before `Busy` is returned.
     pub patience: Duration,
+    /// Of a read of a table: the answer shows at least what the answer with this token showed or changed.
+    pub after: EventId,
 }
 
 /// A record to be appended by [`Namespace::append_many`].

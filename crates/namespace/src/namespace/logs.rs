@@ -103,7 +103,12 @@ impl Namespace {
     }
 
     /// A pending run that a record of this log caused, among those of each function from a number on.
-    fn pending_run_of(&self, catalog: &Catalog, log: u32, from: &dyn Fn(u32) -> u64) -> Result<Option<Fold>> {
+    pub(crate) fn pending_run_of(
+        &self,
+        catalog: &Catalog,
+        log: u32,
+        from: &dyn Fn(u32) -> u64,
+    ) -> Result<Option<Fold>> {
         for function in catalog.functions() {
             for run in pending(self.journal(), function, from(function.id())) {
                 if let Pending::Run(fold) = run?
@@ -124,6 +129,9 @@ impl Namespace {
         }
         if bindings.is_of_device(log.id()) {
             return Some("it has the records of a device".to_owned());
+        }
+        if bindings.is_replica(log.id()) {
+            return Some("it is the replica of a table of another namespace".to_owned());
         }
         for (function, definition) in bindings.functions() {
             if let Ok(definition) = definition {

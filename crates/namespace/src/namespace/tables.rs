@@ -15,7 +15,7 @@ use millrace_wire::{
         TableRequest, VERSIONS_MAX,
     },
 };
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// How many expired keys are deleted in one batch of the journal.
 const EXPIRED_AT_ONCE: usize = 256;
@@ -23,6 +23,8 @@ const EXPIRED_AT_ONCE: usize = 256;
 const INTERNAL_HISTORY: u64 = 16;
 /// How long a note of an append is kept: a day longer than the longest session.
 const NOTE_TTL_MS: u64 = 31 * 24 * 3600 * 1000;
+/// How long a read waits until a replica has what its token names.
+pub const TOKEN_PATIENCE: Duration = Duration::from_secs(1);
 /// How many such batches of a table one call makes.
 const EXPIRED_BATCHES: usize = 64;
 
@@ -90,6 +92,12 @@ impl Namespace {
         request: &TableRequest<'_>,
         options: AppendOptions<'_>,
     ) -> Result<TableAnswer> {
+        if !request.changes() {
+            let waited = self.table(table).and_then(|_| self.wait_reached(table, options.after, TOKEN_PATIENCE));
+            if let Err(error) = waited {
+                return self.out(Err(error), options.durability);
+            }
+        }
         self.out(self.ask_table_gated(table, request, options), options.durability)
     }
 
@@ -113,7 +121,11 @@ impl Namespace {
             };
             return Ok(answers.map(|mut answers| answers.pop().unwrap_or_default()));
         }
-        let (answer, shown) = self.read_table(&log, request, When { upto: None, now_us: now_us() })?;
+        let (mut answer, shown) = self.read_table(&log, request, When { upto: None, now_us: now_us() })?;
+        // Behind the read: it may have seen what came meanwhile.
+        if answer.token.is_none() || self.bindings()?.is_replica(log.id()) {
+            answer.token = self.token_of(&log)?;
+        }
         let upto = shown.iter().copied().max();
         let shows = match request {
             TableRequest::Describe => Shows::Report(self.journal().tail()),
@@ -133,12 +145,14 @@ impl Namespace {
         when: When,
     ) -> Result<(TableAnswer, Vec<Position>)> {
         let (tables, journal) = (self.tables(), self.journal());
+        self.check_loaded(log)?;
         let scanned = match *request {
             TableRequest::Get { key } => {
                 let found = tables.get(journal, log, key, when)?;
                 let shown = found.iter().map(|(found, _)| found.written.just_after()).collect();
+                let token = found.as_ref().map_or(EventId::NONE, |(_, record)| record.id);
                 let entry = found.map(|(found, record)| entry_of(key, found.expires_us, record));
-                return Ok((TableAnswer::one(entry), shown));
+                return Ok((TableAnswer { token, ..TableAnswer::one(entry) }, shown));
             }
             TableRequest::Scan { range, limit, keys_only } => {
                 let bounds = (limit.min(SCAN_MAX) as usize, SCAN_MAX_BYTES, keys_only);
@@ -162,7 +176,7 @@ impl Namespace {
             // Which keys it does not show depends on all records.
             shown.push(journal.tail());
         }
-        Ok((TableAnswer { entries, more }, shown))
+        Ok((TableAnswer { entries, more, ..TableAnswer::default() }, shown))
     }
 
     /// Changes tables in one batch: all of the changes, or none. The answers say which versions the keys have now, in the order of the
@@ -192,7 +206,8 @@ impl Namespace {
                     let stage = Stage { cause: options.cause, ordinal, room: Room::Outside, named: None, ending: None };
                     let changed = publish.change(tx, log, request, now_us, stage)?;
                     let time_us = tx.clock().wall_us();
-                    answers.push(TableAnswer::one(changed.map(|(appended, change)| TableEntry {
+                    let token = changed.as_ref().map_or(EventId::NONE, |(appended, _)| appended.id);
+                    let one = TableAnswer::one(changed.map(|(appended, change)| TableEntry {
                         key: key_of(request).to_vec(),
                         version: appended.seqno,
                         expires_us: change.expires_us,
@@ -202,7 +217,8 @@ impl Namespace {
                             TableRequest::Delete { .. } => None,
                             _ => Some(Vec::new()),
                         },
-                    })));
+                    }));
+                    answers.push(TableAnswer { token, ..one });
                 }
                 Ok(answers)
             })
@@ -303,7 +319,10 @@ impl Namespace {
     /// Deletes keys whose values have expired, in a few batches. Returns how many.
     pub fn expire_tables(&self) -> Result<usize> {
         let mut deleted = 0;
-        for table in self.journal().catalog()?.logs().filter(|log| log.table().is_some()) {
+        let bindings = self.bindings()?;
+        // The owner of a replica deletes its keys.
+        let own = |log: &&Log| log.table().is_some() && !bindings.is_replica(log.id());
+        for table in self.journal().catalog()?.logs().filter(own) {
             for _ in 0..EXPIRED_BATCHES {
                 let expired = self.tables().expired(self.journal(), table, now_us(), EXPIRED_AT_ONCE)?;
                 if expired.is_empty() {

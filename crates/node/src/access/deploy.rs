@@ -210,7 +210,10 @@ impl Access {
         }
         let rules = application.mqtt.as_ref().map(|_| "changing the rules for topics of MQTT".to_owned());
         let databases = application.databases.iter().map(|settings| format!("setting database '{}'", settings.name));
-        let rules: Vec<String> = rules.into_iter().chain(databases).collect();
+        // The host connects there on its own behalf.
+        let replicas = application.logs.iter().filter(|log| log.from.is_some());
+        let replicas = replicas.map(|log| format!("following the owner of replica '{}'", log.name));
+        let rules: Vec<String> = rules.into_iter().chain(databases).chain(replicas).collect();
         if application.functions.is_empty() {
             return Ok(rules);
         }

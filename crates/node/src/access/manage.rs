@@ -151,6 +151,13 @@ impl Access {
                 };
                 self.create_table(&table, history, TableOptions { keys, codec, ttl_ms, database, mode })
             }
+            Order::MirrorTable { table, from, history, reload } => self.mirror_table(table, &from, history, reload),
+            Order::UnmirrorTable { table } => {
+                self.check(Right::Admin, Resource::NAMESPACE)?;
+                self.audit_link(Act::RelayRemove, format!("replica '{table}'"))?;
+                self.namespace().unmirror_table(&table)?;
+                Ok(Managed::Table { table, change: "ended" })
+            }
             Order::SetDatabase {
                 database,
                 url,
@@ -256,6 +263,20 @@ impl Access {
         self.check_log(table, history)?;
         self.namespace().create_table(table, history, options)?;
         Ok(Managed::Table { table: table.clone(), change: if existed { "unchanged" } else { "created" } })
+    }
+
+    fn mirror_table(&self, table: LogName, from: &str, history: Option<u64>, reload: bool) -> Result<Managed> {
+        self.check(Right::Admin, Resource::NAMESPACE)?;
+        let from: Address = from.parse()?;
+        let history = match history {
+            None => HISTORY_DEFAULT,
+            Some(0) => HISTORY_ALL,
+            Some(history) => history,
+        };
+        self.check_log(&table, history)?;
+        self.audit_link(Act::RelayAdd, format!("replica '{table}' of {from}"))?;
+        let change = self.namespace().mirror_table(&table, &from, history, reload)?;
+        Ok(Managed::Table { table, change })
     }
 
     /// The cluster, whose secret the caller may change; this is audited before.

@@ -24,6 +24,7 @@ use crate::{
     cluster::Cluster,
     links::{Accepted, Inbound, Inbox, Links},
     repairs::{Ask, Plans, Reported},
+    replicas::{Batches, Loaded, Reached},
     secrets::LiveKeys,
 };
 use blocked::{Blocked, Monitor};
@@ -290,6 +291,35 @@ impl Access {
             self.namespace().ask_table_gated(table, request, options)
         };
         self.out(ask(), options.durability)
+    }
+
+    /// The batches behind an entry that changed any of these tables: see [`Namespace::follow_tables_gated`].
+    pub fn follow_tables(&self, tables: &[&str], after: EventId) -> Gated<Batches> {
+        let follow = || {
+            tables.iter().try_for_each(|table| self.check(Right::Read, Resource::log(table)))?;
+            self.namespace().follow_tables_gated(tables, after)
+        };
+        self.out(follow(), None)
+    }
+
+    /// A table whose growth a follower waits for. Only the host uses this answer; nothing of it is for the caller.
+    pub fn table_to_follow(&self, table: &str) -> Option<Log> {
+        if self.may(Right::Read, Resource::log(table)) { self.namespace().table(table).ok() } else { None }
+    }
+
+    /// The newest records of the keys of a table as of an entry: see [`Namespace::load_table_gated`].
+    pub fn load_table(&self, table: &str, at: EventId, above: u64) -> Gated<Loaded> {
+        let load = || {
+            self.check(Right::Read, Resource::log(table))?;
+            self.namespace().load_table_gated(table, at, above)
+        };
+        self.out(load(), None)
+    }
+
+    /// Whether a table has what a token names.
+    pub fn has_reached(&self, table: &str, token: EventId) -> Result<Reached> {
+        self.check(Right::Read, Resource::log(table))?;
+        self.namespace().has_reached(table, token)
     }
 
     /// Whether a table can be asked without reading a long part of the journal first. Only the host uses this answer.

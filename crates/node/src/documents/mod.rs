@@ -9,12 +9,14 @@ pub use work::{failures, output, tasks};
 
 use crate::{
     FunctionStat, LogStat, Namespace, RecordRef, ResultKind, RunFilter, RunIsolation, RunResult, RunState, RunView,
-    TableStat, databases::DatabaseStat,
+    TableStat,
+    databases::DatabaseStat,
+    replicas::{ReplicaStat, Stage},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use millrace_documents::{
-    AttemptDoc, DatabaseDoc, DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RecordName, ResultDoc, RunDoc, TableDoc,
-    TroubleDoc, WhyDoc, id_text, rfc3339,
+    AttemptDoc, DatabaseDoc, DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RecordName, ReplicaDoc, ResultDoc, RunDoc,
+    TableDoc, TroubleDoc, WhyDoc, id_text, rfc3339,
 };
 use millrace_wire::{Code, LogName, Name, Result, table::TableOptions};
 use std::fmt::Display;
@@ -57,11 +59,40 @@ pub fn log_if_there(namespace: &Namespace, stat: &LogStat, newest: bool) -> Resu
 pub fn tables(namespace: &Namespace, sees: &dyn Fn(&str) -> bool) -> Result<Vec<TableDoc>> {
     let stats =
         namespace.table_stats()?.into_iter().filter(|stat| !LogName::is_internal(&stat.name) && sees(&stat.name));
+    let mut replicas = namespace.replica_stats()?;
     let doc = |TableStat { name, options, history, latest }| {
         let TableOptions { keys, codec, ttl_ms, database, mode } = options;
-        TableDoc { table: name, keys, codec, ttl_ms, database, mode, history, latest }
+        let replica = replicas.remove(&name).map(replica);
+        TableDoc { table: name, keys, codec, ttl_ms, database, mode, history, latest, replica }
     };
-    Ok(stats.map(doc).collect())
+    let mut docs: Vec<TableDoc> = stats.map(doc).collect();
+    // Those that the host has not begun to load.
+    for (name, stat) in replicas.into_iter().filter(|(name, _)| sees(name)) {
+        let TableOptions { keys, codec, ttl_ms, database, mode } = TableOptions::default();
+        let (history, replica) = (stat.replica.history, Some(replica(stat)));
+        docs.push(TableDoc { table: name, keys, codec, ttl_ms, database, mode, history, latest: 0, replica });
+    }
+    docs.sort_by(|a, b| a.table.cmp(&b.table));
+    Ok(docs)
+}
+
+fn replica(stat: ReplicaStat) -> ReplicaDoc {
+    let ReplicaStat { replica, owner, is_connected, records, age_ms, trouble } = stat;
+    let stage = match replica.stage {
+        Stage::New => "new",
+        Stage::Loading => "loading",
+        Stage::Following => "following",
+    };
+    let stopped = owner.stopped.is_some();
+    ReplicaDoc {
+        owner: format!("{}/{}", owner.address, replica.table),
+        stage: stage.to_owned(),
+        connected: is_connected,
+        position: owner.position.map(|position| position.to_string()),
+        records,
+        age_ms,
+        trouble: trouble.map(|trouble| TroubleDoc { code: trouble.code, error: trouble.detail, stopped }),
+    }
 }
 
 /// The databases to which tables are written, and what they do not have.

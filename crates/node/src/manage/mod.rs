@@ -160,6 +160,24 @@ pub enum Order {
         #[serde(default)]
         mode: TableMode,
     },
+    /// To follow a table of another namespace.
+    MirrorTable {
+        /// The replica.
+        table: LogName,
+        /// The address of the table at its owner.
+        from: String,
+        /// How many of the newest records can be read as a log; 0: all until they are trimmed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        history: Option<u64>,
+        /// Whether an existing replica is loaded again.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        reload: bool,
+    },
+    /// To end a replica.
+    UnmirrorTable {
+        /// The replica.
+        table: LogName,
+    },
     /// To set a database to which tables are written.
     SetDatabase {
         /// Its name.

@@ -127,4 +127,13 @@ pub const VERBS: &[(&str, &[Member])] = &[
         ("data", "text", true),
         ("base64", "text", true),
     ]),
+    ("mirror-table", &[
+        ("table", "text", false),
+        ("from", "text", false),
+        ("history", "u64", true),
+        ("reload", "flag", true),
+    ]),
+    ("unmirror-table", &[
+        ("table", "text", false),
+    ]),
 ];

@@ -162,7 +162,7 @@ impl Calls<'_> {
             }
         }
         let more = more || entries.len() > limit;
-        Ok(TableAnswer { entries: entries.into_values().take(limit).collect(), more })
+        Ok(TableAnswer { entries: entries.into_values().take(limit).collect(), more, ..TableAnswer::default() })
     }
 
     /// The version that a record is.

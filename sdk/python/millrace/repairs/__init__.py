@@ -334,7 +334,7 @@ def plan(
         "do": "open",
         "log": log,
         "reason": reason,
-        "corrections": [_correction(seqno, value) for seqno, value in _pairs(new)],
+        "corrections": [_correction(seqno, value) for seqno, value in _numbered(namespace, log, new)],
         "accept_unknown": accept_unknown,
         "append_new": append_new,
         "across": across,
@@ -345,7 +345,7 @@ def plan(
 
 def amend(namespace: Namespace, log: str, values: Any) -> int:
     """The implementation of `Namespace.amend`."""
-    corrections = [_correction(seqno, value) for seqno, value in _pairs(values)]
+    corrections = [_correction(seqno, value) for seqno, value in _numbered(namespace, log, values)]
     request = {"do": "amend", "log": log, "corrections": corrections}
     return int(json.loads(namespace.ask_repair(json.dumps(request)))["waiting"])
 
@@ -355,13 +355,32 @@ def repairs(namespace: Namespace) -> list[Repair]:
     return [Repair(namespace, told) for told in namespace._list("repairs")]
 
 
-def _pairs(values: Any) -> list[tuple[int, Any]]:
-    """Numbers and values of a mapping, or of a data frame with the columns seqno (or the index) and value."""
+def _numbered(namespace: Namespace, log: str, values: Any) -> list[tuple[Any, Any]]:
+    """Corrections by the number of their record. A key of a table stands for the record that has its value now."""
+    pairs = _pairs(values)
+    if not any(isinstance(given, (str, bytes)) for given, _ in pairs) or all(log != stat.name for stat in namespace.tables()):
+        return pairs
+    table = namespace.table(log)
+
+    def numbered(given: Any, value: Any) -> tuple[Any, Any]:
+        if not isinstance(given, (str, bytes)):
+            return given, value
+        entry = table.entry(given)
+        if entry is None:
+            raise _native.error("MR7340", f"table {log!r} has no key {given!r}")
+        return entry.version, None if value is None else table._encode(value)
+
+    return [numbered(given, value) for given, value in pairs]
+
+
+def _pairs(values: Any) -> list[tuple[Any, Any]]:
+    """Numbers, or keys, and values of a mapping, or of a data frame with the columns seqno or key (or the index) and value."""
     if hasattr(values, "columns"):
         if "value" not in values.columns:
             columns = ", ".join(map(repr, values.columns))
             raise _native.error("MR7003", f"the data frame of corrections has no column 'value'; its columns are {columns}")
-        numbers = values["seqno"] if "seqno" in values.columns else values.index
+        column = next((column for column in ("seqno", "key") if column in values.columns), None)
+        numbers = values.index if column is None else values[column]
         return list(zip(numbers, values["value"].tolist()))
     if not hasattr(values, "items"):
         detail = f"corrections are new values by number, as in {{289: '21.5'}}, or a data frame; not a {type(values).__name__}"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas
 import pytest
 from conftest import Host
 
@@ -127,3 +128,10 @@ def test_a_record_of_a_table_is_corrected_and_what_it_ran_is_run_again(
     assert (grades["alice"], ns.get("grades", first).data) == (8, b"8")
     with pytest.raises(millrace.Invalid, match="MR7304"):
         ns.repair({"grades": {first: "no JSON"}}).run(timeout=120)
+    # By the key: that of a mapping or of a data frame, with a value as the table has it.
+    ns.repair({"grades": {"bob": 6}}).run(timeout=120).apply(timeout=120)
+    frame = pandas.DataFrame({"key": ["alice"], "value": [{"points": 9}]})
+    ns.repair({"grades": frame}).run(timeout=120).apply(timeout=120)
+    assert dict(grades.scan()) == {"alice": {"points": 9}, "bob": 6}
+    with pytest.raises(millrace.NotFound, match="MR7340.*'nobody'"):
+        ns.repair({"grades": {"nobody": 1}})

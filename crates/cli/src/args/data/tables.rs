@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::ArgValueCompleter;
 use millrace_node::{HISTORY_DEFAULT, application::units, databases::WhenRefused};
 use millrace_wire::{
-    DatabaseName, LogName, Name, TableMode,
+    Address, DatabaseName, EventId, LogName, Name, TableMode,
     table::{KeyType, TableCodec},
 };
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -143,8 +143,22 @@ Examples:
   millrace table resync main
   millrace table resync main --previous-owner 4f0c2a3b5d6e")]
     Resync(ResyncArgs),
+    /// Follow a table of another namespace, which owns it
+    #[command(after_help = "\
+Creates TABLE, a replica with the keys, values and versions of the owner's table, and keeps it up to date while a host of this namespace runs. All \
+replicas of one owner show together a state that the owner had. Functions run for a replica as for any table; only its owner changes it. \
+`millrace table ls` shows how far it is behind. The right `read` on the owner's table suffices there.
+
+Examples:
+  millrace table mirror grades --from mr://edge.example/school
+  millrace table mirror edge/grades --from mr://edge.example/school/grades
+  millrace table mirror grades --from mr://edge.example/school --reload
+  millrace table mirror grades --stop")]
+    Mirror(MirrorTableArgs),
     /// List the tables
     #[command(after_help = "\
+Of a replica, the columns name its owner, and say how many records it lacks, or since when it may lack some and why.
+
 Examples:
   millrace table ls
   millrace table ls --json | jq -r .table")]
@@ -309,6 +323,26 @@ pub struct ResyncArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("act").required(true).args(["from", "stop"]))]
+pub struct MirrorTableArgs {
+    /// The replica
+    #[arg(value_name = "TABLE", add = ArgValueCompleter::new(complete::logs))]
+    pub table: LogName,
+    /// The owner's namespace, or the table there if it has another name
+    #[arg(long, value_name = "ADDRESS")]
+    pub from: Option<Address>,
+    /// How many of the newest changes can be read as records, or `all` [default: 10000]
+    #[arg(long, value_name = "RECORDS", value_parser = history, conflicts_with = "stop")]
+    pub history: Option<u64>,
+    /// Load an existing replica again, with the other replicas of its owner; until that is done, they cannot be read
+    #[arg(long, conflicts_with = "stop")]
+    pub reload: bool,
+    /// End the replica; the table stays, and then accepts changes
+    #[arg(long)]
+    pub stop: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct TableNameArgs {
     /// The table
     #[arg(value_name = "TABLE", add = ArgValueCompleter::new(complete::logs))]
@@ -354,6 +388,9 @@ pub struct GetKeyArgs {
     /// Print the bytes unchanged
     #[arg(long)]
     pub raw: bool,
+    /// Read at least what the answer with this token showed or changed; wait for it up to a second
+    #[arg(long, value_name = "TOKEN")]
+    pub after: Option<EventId>,
 }
 
 #[derive(Debug, Args)]
@@ -394,6 +431,9 @@ pub struct ScanArgs {
     /// Only the keys, without their values
     #[arg(long)]
     pub keys: bool,
+    /// Read at least what the answer with this token showed or changed; wait for it up to a second
+    #[arg(long, value_name = "TOKEN")]
+    pub after: Option<EventId>,
 }
 
 #[derive(Debug, Args)]
@@ -403,4 +443,7 @@ pub struct VersionsArgs {
     /// How many versions, at most
     #[arg(long, short, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: u32,
+    /// Read at least what the answer with this token showed or changed; wait for it up to a second
+    #[arg(long, value_name = "TOKEN")]
+    pub after: Option<EventId>,
 }

@@ -1,10 +1,14 @@
 //! `millrace table …`
 
 mod database;
+mod replica;
 
 use super::log::{durability, whole_input};
 use crate::{
-    args::{CreateTableArgs, DeleteKeyArgs, Global, IncrementArgs, PutArgs, ScanArgs, TableCommand, VersionsArgs},
+    args::{
+        CreateTableArgs, DeleteKeyArgs, GetKeyArgs, Global, IncrementArgs, PutArgs, ScanArgs, TableCommand,
+        VersionsArgs,
+    },
     out::{self, Out},
     place::Place,
     report::Outcome,
@@ -13,7 +17,7 @@ use crate::{
 use millrace_documents::{TableEntryDoc, TableKeyDoc};
 use millrace_node::{AppendOptions, Code, HISTORY_ALL, LogName, Result, history};
 use millrace_wire::{
-    Hlc,
+    EventId, Hlc,
     table::{
         Condition, KeyRange, SCAN_MAX, TableAnswer, TableEntry, TableOptions, TableRequest, after_prefix, show_key,
     },
@@ -28,9 +32,9 @@ pub fn run(command: &TableCommand, global: &Global, out: &mut Out) -> Outcome {
         TableCommand::Create(args) => create(&place, args, out),
         TableCommand::Put(args) => put(&place, args, out),
         TableCommand::Get(args) => {
-            let entry = get(&place, &args.at.table, args.at.key.as_bytes())?;
+            let (entry, token) = get(&place, args)?;
             if out.json() {
-                out.object(&json!(TableEntryDoc::of(&entry, false)))?;
+                out.object(&tokened(json!(TableEntryDoc::of(&entry, false)), token))?;
             } else if args.raw {
                 out.bytes(entry.value.as_deref().unwrap_or_default())?;
             } else {
@@ -43,6 +47,7 @@ pub fn run(command: &TableCommand, global: &Global, out: &mut Out) -> Outcome {
         TableCommand::Increment(args) => increment(&place, args, out),
         TableCommand::Scan(args) => scan(&place, args, out),
         TableCommand::Versions(args) => versions(&place, args, out),
+        TableCommand::Mirror(args) => replica::mirror(&place, args, out),
         TableCommand::Ls => ls(&place, out),
         TableCommand::Database(args) => database::set(&place, args, out),
         TableCommand::Externalize(args) => database::externalize(&place, args, out),
@@ -92,7 +97,8 @@ fn put(place: &Place, args: &PutArgs, out: &mut Out) -> Outcome {
     let answer = place.ask_table(&args.at.table, &request, options)?;
     let version = answer.entries.first().map_or(0, |entry| entry.version);
     if out.json() {
-        out.object(&json!({ "table": args.at.table, "key": TableKeyDoc::of(key), "version": version }))?;
+        let document = json!({ "table": args.at.table, "key": TableKeyDoc::of(key), "version": version });
+        out.object(&tokened(document, answer.token))?;
     } else {
         out.line(version.to_string())?;
     }
@@ -107,8 +113,24 @@ fn absent(table: &str, key: &[u8]) -> millrace_node::Error {
     Code::TableKeyAbsent.error(format!("table '{table}' has no key '{}'", show_key(key)))
 }
 
-fn get(place: &Place, table: &str, key: &[u8]) -> Result<TableEntry> {
-    ask(place, table, &TableRequest::Get { key })?.entries.into_iter().next().ok_or_else(|| absent(table, key))
+/// The options of a read.
+fn after(token: Option<EventId>) -> AppendOptions<'static> {
+    AppendOptions { after: token.unwrap_or_default(), ..AppendOptions::default() }
+}
+
+/// The document with the token of the answer.
+fn tokened(mut document: Value, token: EventId) -> Value {
+    if !token.is_none() {
+        document["token"] = json!(token.to_string());
+    }
+    document
+}
+
+fn get(place: &Place, args: &GetKeyArgs) -> Result<(TableEntry, EventId)> {
+    let (table, key) = (&args.at.table, args.at.key.as_bytes());
+    let answer = place.ask_table(table, &TableRequest::Get { key }, after(args.after))?;
+    let entry = answer.entries.into_iter().next().ok_or_else(|| absent(table, key))?;
+    Ok((entry, answer.token))
 }
 
 fn delete(place: &Place, args: &DeleteKeyArgs, out: &mut Out) -> Outcome {
@@ -117,9 +139,9 @@ fn delete(place: &Place, args: &DeleteKeyArgs, out: &mut Out) -> Outcome {
     let answer = ask(place, table, &TableRequest::Delete { key, condition })?;
     let entry = answer.entries.first().ok_or_else(|| absent(table, key))?;
     if out.json() {
-        out.object(
-            &json!({ "table": table, "key": TableKeyDoc::of(key), "version": entry.version, "change": "deleted" }),
-        )?;
+        let document =
+            json!({ "table": table, "key": TableKeyDoc::of(key), "version": entry.version, "change": "deleted" });
+        out.object(&tokened(document, answer.token))?;
     } else {
         out.line(format!("deleted {}", show_key(key)))?;
     }
@@ -131,7 +153,7 @@ fn increment(place: &Place, args: &IncrementArgs, out: &mut Out) -> Outcome {
     let answer = ask(place, table, &TableRequest::Increment { key, amount: args.by })?;
     let entry = answer.entries.first().ok_or_else(|| absent(table, key))?;
     if out.json() {
-        out.object(&json!(TableEntryDoc::of(entry, false)))?;
+        out.object(&tokened(json!(TableEntryDoc::of(entry, false)), answer.token))?;
     } else {
         out.line(show::whole(entry.value.as_deref().unwrap_or_default()))?;
     }
@@ -150,7 +172,8 @@ fn scan(place: &Place, args: &ScanArgs, out: &mut Out) -> Outcome {
     loop {
         let limit = left.min(SCAN_MAX.into()) as u32; // at most SCAN_MAX
         let range = KeyRange { from: &from, to: &to };
-        let answer = ask(place, &args.table, &TableRequest::Scan { range, limit, keys_only })?;
+        let request = TableRequest::Scan { range, limit, keys_only };
+        let answer = place.ask_table(&args.table, &request, after(args.after))?;
         let width = answer.entries.iter().map(|entry| show_key(&entry.key).chars().count()).max().unwrap_or(0).min(40);
         for entry in &answer.entries {
             if out.json() {
@@ -172,7 +195,8 @@ fn scan(place: &Place, args: &ScanArgs, out: &mut Out) -> Outcome {
 
 fn versions(place: &Place, args: &VersionsArgs, out: &mut Out) -> Outcome {
     let (table, key) = (&args.at.table, args.at.key.as_bytes());
-    let answer = ask(place, table, &TableRequest::Versions { key, below: 0, limit: args.limit })?;
+    let request = TableRequest::Versions { key, below: 0, limit: args.limit };
+    let answer = place.ask_table(table, &request, after(args.after))?;
     if answer.entries.is_empty() {
         return Err(absent(table, key).into());
     }
@@ -191,21 +215,30 @@ fn versions(place: &Place, args: &VersionsArgs, out: &mut Out) -> Outcome {
 }
 
 fn ls(place: &Place, out: &mut Out) -> Outcome {
-    let mut table = out::Table::new(&["table", "values", "keys", "expires after", "changes>", "history>"]);
-    for doc in place.tables()? {
+    let docs = place.tables()?;
+    // Only those who have replicas see the columns about them.
+    let has_replicas = docs.iter().any(|doc| doc.replica.is_some());
+    let mut columns = vec!["table", "values", "keys", "expires after", "changes>", "history>"];
+    columns.extend(has_replicas.then_some(["owner", "state"]).into_iter().flatten());
+    let mut table = out::Table::new(&columns);
+    for doc in docs {
         if out.json() {
             out.object(&json!(doc))?;
             continue;
         }
         let word = |value: Value| value.as_str().unwrap_or_default().to_owned();
-        table.row(vec![
+        let mut row = vec![
             doc.table.to_string(),
             word(json!(doc.codec)),
             word(json!(doc.keys)),
             if doc.ttl_ms == 0 { "-".into() } else { units::show_duration(Duration::from_millis(doc.ttl_ms)) },
             show::grouped(doc.latest),
             history::show(doc.history),
-        ]);
+        ];
+        if has_replicas {
+            row.extend(doc.replica.as_ref().map_or_else(|| ["-".into(), "-".into()], replica::columns));
+        }
+        table.row(row);
     }
     if out.json() {
         return Ok(());

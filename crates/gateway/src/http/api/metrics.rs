@@ -201,6 +201,7 @@ fn of_namespace(hosted: &Hosted, access: &Access) -> Gated<Vec<Sample>> {
         logs_and_functions(&mut samples, name, namespace)?;
         links(&mut samples, name, namespace)?;
         databases(&mut samples, name, namespace)?;
+        replicas(&mut samples, name, namespace)?;
         topics(&mut samples, name, access.served())?;
         times(&mut samples, name, namespace)?;
         host(&mut samples, hosted, name);
@@ -227,6 +228,22 @@ fn databases(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> R
         let help = "Writes that were not sent, because a later one of the same key was in their transaction.";
         add("millrace_database_coalesced_total", "counter", help, doc.coalesced);
         add("millrace_database_refused_total", "counter", "Transactions that the database refused.", doc.refused);
+    }
+    Ok(())
+}
+
+fn replicas(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Result<()> {
+    for (table, stat) in namespace.replica_stats()?.into_iter().take(SERIES_MAX) {
+        let labels = format!("namespace=\"{name}\",table=\"{}\"", escaped(&table));
+        let mut add =
+            |metric, help, value: u64| samples.push((metric, "gauge", help, labels.clone(), Value::Number(value)));
+        let help = "Records that a replica lacks, as its owner last said.";
+        add("millrace_replica_lag_records", help, stat.records.unwrap_or(0));
+        let help = "For how long a replica may have lacked something, in milliseconds.";
+        add("millrace_replica_lag_ms", help, stat.age_ms.unwrap_or(0));
+        add("millrace_replica_connected", "Whether the owner of a replica answers.", stat.is_connected.into());
+        let help = "Whether something keeps a replica from following its owner.";
+        add("millrace_replica_trouble", help, stat.trouble.is_some().into());
     }
     Ok(())
 }

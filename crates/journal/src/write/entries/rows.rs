@@ -33,6 +33,37 @@ impl Transaction<'_> {
         Ok(Appended { seqno, id })
     }
 
+    /// Stages a record that has this number in another log, of which this one is a copy. Numbers that are passed over have no records.
+    pub fn append_row_at(
+        &mut self,
+        log: &Log,
+        seqno: u64,
+        (row, payload): (&Row<'_>, &[u8]),
+        cause: EventId,
+    ) -> Result<Appended> {
+        log.check_exists()?;
+        if !log.is_of(&self.inner.control) {
+            let own = self.own_log(log)?;
+            return self.append_row_at(&own, seqno, (row, payload), cause);
+        }
+        log.go_on_with(self.number, seqno)?;
+        self.append_row(log, row, payload, (cause, 0), true)
+    }
+
+    /// Stages that the next record of a log has this number, and that no record before it can be read. The batch must have no records of the
+    /// log: readers may see the new number before they see the batch.
+    pub fn pass_to(&mut self, log: &Log, seqno: u64) -> Result<()> {
+        log.check_exists()?;
+        if !log.is_of(&self.inner.control) {
+            let own = self.own_log(log)?;
+            return self.pass_to(&own, seqno);
+        }
+        if seqno > log.latest() + 1 {
+            log.go_on_with(self.number, seqno)?;
+        }
+        self.trim(log, seqno)
+    }
+
     /// Stages a record of a client, which gives it headers. Its cause is only what the client claims.
     pub fn append_headed(
         &mut self,

@@ -74,6 +74,70 @@ impl Message for Delivered {
     const TYPE: u8 = 51;
 }
 
+/// The batches that changed any of these tables behind an entry of the journal, in order. If there is none yet, the answer comes when there
+/// is one, or after a while. Answered with [`super::TableBatches`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FollowTables<'b> {
+    /// The tables, at most 64; read on each is required.
+    pub tables: Vec<&'b str>,
+    /// The entry behind which to begin, as `upto` of an earlier answer; missing for the newest.
+    pub after: EventId,
+    /// How long the host waits for a batch.
+    pub wait_ms: u32,
+}
+
+impl Message for FollowTables<'_> {
+    const TYPE: u8 = 156;
+}
+
+/// The answer to [`super::FollowTables`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableBatches<'b> {
+    /// The tables, in the order of the request.
+    pub tables: Vec<FollowedTable<'b>>,
+    /// The records, in the order of the journal.
+    pub records: Vec<TableRecord<'b>>,
+    /// The entry up to which the answer goes: the last one of a batch, or within one whose other records follow.
+    pub upto: EventId,
+    /// There was nothing behind it.
+    pub is_newest: bool,
+}
+
+impl Message for TableBatches<'_> {
+    const TYPE: u8 = 157;
+}
+
+/// The newest records of the keys of a table that have values, as of an entry of the journal, in the order of their seqnos. Answered with
+/// [`super::LoadedTable`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadTable<'b> {
+    /// The table; read on it is required.
+    pub table: &'b str,
+    /// The entry.
+    pub at: EventId,
+    /// Only records with a higher seqno.
+    pub above: u64,
+}
+
+impl Message for LoadTable<'_> {
+    const TYPE: u8 = 158;
+}
+
+/// The answer to [`super::LoadTable`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadedTable<'b> {
+    /// The table; `latest` is that of its newest record as of the entry.
+    pub table: FollowedTable<'b>,
+    /// The records.
+    pub records: Vec<TableRecord<'b>>,
+    /// There are others with higher seqnos.
+    pub more: bool,
+}
+
+impl Message for LoadedTable<'_> {
+    const TYPE: u8 = 159;
+}
+
 /// One log that a stream's records came through.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PathStep {
@@ -119,4 +183,38 @@ pub struct Refused {
     pub detail: String,
     /// When it makes sense to try again; never, if it is missing.
     pub retry_after_ms: Option<u32>,
+}
+
+/// A table that is followed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FollowedTable<'b> {
+    /// Which table of its name it is.
+    pub incarnation: u32,
+    /// The seqno of its newest record.
+    pub latest: u64,
+    /// Its attributes as JSON.
+    pub options: &'b str,
+}
+
+/// A record of a table that is followed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableRecord<'b> {
+    /// Which table of the request, from 0 on.
+    pub table: u32,
+    /// Its number in the table's log, which is the version of the key.
+    pub seqno: u64,
+    /// Its id, which is its cause in a replica.
+    pub id: EventId,
+    /// When it was appended.
+    pub hlc: Hlc,
+    /// The key.
+    pub key: &'b [u8],
+    /// The value.
+    pub data: &'b [u8],
+    /// The key has no value from here on.
+    pub is_deletion: bool,
+    /// When the value expires, in microseconds since 1970; 0: never.
+    pub expires_us: u64,
+    /// The records of its batch end with it.
+    pub ends: bool,
 }

@@ -101,6 +101,10 @@ macro_rules! message_of_type {
             153 => $then!(MirrorTopic),
             154 => $then!(UnmirrorTopic),
             155 => $then!(RemoveTopic),
+            156 => $then!(FollowTables),
+            157 => $then!(TableBatches),
+            158 => $then!(LoadTable),
+            159 => $then!(LoadedTable),
             _ => $otherwise,
         }
     };

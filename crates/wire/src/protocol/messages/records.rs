@@ -228,6 +228,8 @@ pub struct Table<'b> {
     pub durability: Option<Durability>,
     /// A token of a lock: the request is refused if a higher one was seen.
     pub fence: Option<Fence<'b>>,
+    /// A token: the answer to a read shows at least what the answer with this token showed or changed.
+    pub after: EventId,
 }
 
 impl Message for Table<'_> {
@@ -239,6 +241,8 @@ impl Message for Table<'_> {
 pub struct OfTable<'b> {
     /// The answer, as table.md defines it.
     pub answer: &'b [u8],
+    /// The entry of the table's owner up to which the answer shows or changes something; missing if there is none.
+    pub token: EventId,
 }
 
 impl Message for OfTable<'_> {

@@ -139,6 +139,126 @@ impl Decode<'_> for Delivered {
     }
 }
 
+impl Encode for FollowTables<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("tables", &self.tables);
+        fields.put("after", &self.after);
+        fields.put("wait_ms", &self.wait_ms);
+        fields.end();
+    }
+}
+
+impl<'b> Decode<'b> for FollowTables<'b> {
+    fn decode(reader: &mut MessageReader<'b>) -> Result<Self, Malformed> {
+        let mut tables = None;
+        let mut after = None;
+        let mut wait_ms = None;
+        reader.map(|reader, member| match member {
+            "tables" => reader.set(&mut tables),
+            "after" => reader.set(&mut after),
+            "wait_ms" => reader.set(&mut wait_ms),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            tables: tables.ok_or_else(|| Malformed::missing("tables"))?,
+            after: after.ok_or_else(|| Malformed::missing("after"))?,
+            wait_ms: wait_ms.ok_or_else(|| Malformed::missing("wait_ms"))?,
+        })
+    }
+}
+
+impl Encode for TableBatches<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("tables", &self.tables);
+        fields.put("records", &self.records);
+        fields.put("upto", &self.upto);
+        fields.put_if(self.is_newest, "is_newest", &self.is_newest);
+        fields.end();
+    }
+}
+
+impl<'b> Decode<'b> for TableBatches<'b> {
+    fn decode(reader: &mut MessageReader<'b>) -> Result<Self, Malformed> {
+        let mut tables = None;
+        let mut records = None;
+        let mut upto = None;
+        let mut is_newest = None;
+        reader.map(|reader, member| match member {
+            "tables" => reader.set(&mut tables),
+            "records" => reader.set(&mut records),
+            "upto" => reader.set(&mut upto),
+            "is_newest" => reader.set(&mut is_newest),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            tables: tables.ok_or_else(|| Malformed::missing("tables"))?,
+            records: records.ok_or_else(|| Malformed::missing("records"))?,
+            upto: upto.ok_or_else(|| Malformed::missing("upto"))?,
+            is_newest: is_newest.unwrap_or_default(),
+        })
+    }
+}
+
+impl Encode for LoadTable<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("table", &self.table);
+        fields.put("at", &self.at);
+        fields.put("above", &self.above);
+        fields.end();
+    }
+}
+
+impl<'b> Decode<'b> for LoadTable<'b> {
+    fn decode(reader: &mut MessageReader<'b>) -> Result<Self, Malformed> {
+        let mut table = None;
+        let mut at = None;
+        let mut above = None;
+        reader.map(|reader, member| match member {
+            "table" => reader.set(&mut table),
+            "at" => reader.set(&mut at),
+            "above" => reader.set(&mut above),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            table: table.ok_or_else(|| Malformed::missing("table"))?,
+            at: at.ok_or_else(|| Malformed::missing("at"))?,
+            above: above.ok_or_else(|| Malformed::missing("above"))?,
+        })
+    }
+}
+
+impl Encode for LoadedTable<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("table", &self.table);
+        fields.put("records", &self.records);
+        fields.put_if(self.more, "more", &self.more);
+        fields.end();
+    }
+}
+
+impl<'b> Decode<'b> for LoadedTable<'b> {
+    fn decode(reader: &mut MessageReader<'b>) -> Result<Self, Malformed> {
+        let mut table = None;
+        let mut records = None;
+        let mut more = None;
+        reader.map(|reader, member| match member {
+            "table" => reader.set(&mut table),
+            "records" => reader.set(&mut records),
+            "more" => reader.set(&mut more),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            table: table.ok_or_else(|| Malformed::missing("table"))?,
+            records: records.ok_or_else(|| Malformed::missing("records"))?,
+            more: more.unwrap_or_default(),
+        })
+    }
+}
+
 impl Encode for PathStep {
     fn encode(&self, out: &mut Vec<u8>) {
         let mut fields = Fields::begin(out);
@@ -255,6 +375,88 @@ impl Decode<'_> for Refused {
             code: code.ok_or_else(|| Malformed::missing("code"))?,
             detail: detail.ok_or_else(|| Malformed::missing("detail"))?,
             retry_after_ms: retry_after_ms.unwrap_or_default(),
+        })
+    }
+}
+
+impl Encode for FollowedTable<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("incarnation", &self.incarnation);
+        fields.put("latest", &self.latest);
+        fields.put("options", &self.options);
+        fields.end();
+    }
+}
+
+impl<'b> Decode<'b> for FollowedTable<'b> {
+    fn decode(reader: &mut MessageReader<'b>) -> Result<Self, Malformed> {
+        let mut incarnation = None;
+        let mut latest = None;
+        let mut options = None;
+        reader.map(|reader, member| match member {
+            "incarnation" => reader.set(&mut incarnation),
+            "latest" => reader.set(&mut latest),
+            "options" => reader.set(&mut options),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            incarnation: incarnation.ok_or_else(|| Malformed::missing("incarnation"))?,
+            latest: latest.ok_or_else(|| Malformed::missing("latest"))?,
+            options: options.ok_or_else(|| Malformed::missing("options"))?,
+        })
+    }
+}
+
+impl Encode for TableRecord<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.put("table", &self.table);
+        fields.put("seqno", &self.seqno);
+        fields.put("id", &self.id);
+        fields.put("hlc", &self.hlc);
+        fields.put("key", &self.key);
+        fields.put("data", &self.data);
+        fields.put_if(self.is_deletion, "is_deletion", &self.is_deletion);
+        fields.put_if(self.expires_us != 0, "expires_us", &self.expires_us);
+        fields.put_if(self.ends, "ends", &self.ends);
+        fields.end();
+    }
+}
+
+impl<'b> Decode<'b> for TableRecord<'b> {
+    fn decode(reader: &mut MessageReader<'b>) -> Result<Self, Malformed> {
+        let mut table = None;
+        let mut seqno = None;
+        let mut id = None;
+        let mut hlc = None;
+        let mut key = None;
+        let mut data = None;
+        let mut is_deletion = None;
+        let mut expires_us = None;
+        let mut ends = None;
+        reader.map(|reader, member| match member {
+            "table" => reader.set(&mut table),
+            "seqno" => reader.set(&mut seqno),
+            "id" => reader.set(&mut id),
+            "hlc" => reader.set(&mut hlc),
+            "key" => reader.set(&mut key),
+            "data" => reader.set(&mut data),
+            "is_deletion" => reader.set(&mut is_deletion),
+            "expires_us" => reader.set(&mut expires_us),
+            "ends" => reader.set(&mut ends),
+            _ => reader.skip(),
+        })?;
+        Ok(Self {
+            table: table.ok_or_else(|| Malformed::missing("table"))?,
+            seqno: seqno.ok_or_else(|| Malformed::missing("seqno"))?,
+            id: id.ok_or_else(|| Malformed::missing("id"))?,
+            hlc: hlc.ok_or_else(|| Malformed::missing("hlc"))?,
+            key: key.ok_or_else(|| Malformed::missing("key"))?,
+            data: data.ok_or_else(|| Malformed::missing("data"))?,
+            is_deletion: is_deletion.unwrap_or_default(),
+            expires_us: expires_us.unwrap_or_default(),
+            ends: ends.unwrap_or_default(),
         })
     }
 }

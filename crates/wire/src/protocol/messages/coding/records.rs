@@ -414,6 +414,7 @@ impl Encode for Table<'_> {
         fields.put("request", &self.request);
         fields.put_some("durability", &self.durability);
         fields.put_some("fence", &self.fence);
+        fields.put_if(!self.after.is_none(), "after", &self.after);
         fields.end();
     }
 }
@@ -424,11 +425,13 @@ impl<'b> Decode<'b> for Table<'b> {
         let mut request = None;
         let mut durability = None;
         let mut fence = None;
+        let mut after = None;
         reader.map(|reader, member| match member {
             "table" => reader.set(&mut table),
             "request" => reader.set(&mut request),
             "durability" => reader.set(&mut durability),
             "fence" => reader.set(&mut fence),
+            "after" => reader.set(&mut after),
             _ => reader.skip(),
         })?;
         Ok(Self {
@@ -436,6 +439,7 @@ impl<'b> Decode<'b> for Table<'b> {
             request: request.ok_or_else(|| Malformed::missing("request"))?,
             durability: durability.unwrap_or_default(),
             fence: fence.unwrap_or_default(),
+            after: after.unwrap_or_default(),
         })
     }
 }
@@ -444,6 +448,7 @@ impl Encode for OfTable<'_> {
     fn encode(&self, out: &mut Vec<u8>) {
         let mut fields = Fields::begin(out);
         fields.put("answer", &self.answer);
+        fields.put_if(!self.token.is_none(), "token", &self.token);
         fields.end();
     }
 }
@@ -451,11 +456,13 @@ impl Encode for OfTable<'_> {
 impl<'b> Decode<'b> for OfTable<'b> {
     fn decode(reader: &mut MessageReader<'b>) -> Result<Self, Malformed> {
         let mut answer = None;
+        let mut token = None;
         reader.map(|reader, member| match member {
             "answer" => reader.set(&mut answer),
+            "token" => reader.set(&mut token),
             _ => reader.skip(),
         })?;
-        Ok(Self { answer: answer.ok_or_else(|| Malformed::missing("answer"))? })
+        Ok(Self { answer: answer.ok_or_else(|| Malformed::missing("answer"))?, token: token.unwrap_or_default() })
     }
 }
 

@@ -102,8 +102,8 @@ public final class Messages {
         type(DOCUMENT, "json:t");
         type(REDEEM, "");
         type(REDEEMED, "capability:b");
-        type(TABLE, "table:t request:b durability?:d fence?:{fence");
-        type(OF_TABLE, "answer:b");
+        type(TABLE, "table:t request:b durability?:d fence?:{fence after?:i");
+        type(OF_TABLE, "answer:b token?:i");
         type(SESSION, "session:b application?:t lease_ms:n resume?:f");
         type(OPENED, "resumed:f lease_ms:n");
         type(CALL, "session:b call:N acked:N kind:t key:t method:t arguments:b new?:b incarnation?:N must_exist?:f "
