@@ -67,8 +67,17 @@ fn damage(place: &Path, dice: &mut Dice) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// Returns how many past states were read.
-fn run(seed: u64, steps: u64) -> usize {
+/// What a run has met.
+#[derive(Default)]
+struct Met {
+    /// How many past states were read.
+    past: usize,
+    /// How often a namespace was opened whose view had one file, or two.
+    one_file: usize,
+    two_files: usize,
+}
+
+fn run(seed: u64, steps: u64, met: &mut Met) {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("n");
     let options = CreateOptions {
@@ -84,9 +93,16 @@ fn run(seed: u64, steps: u64) -> usize {
     let mut dice = Dice(seed);
     let mut model = Model::new();
     let mut past: Vec<(Position, Model)> = Vec::new();
+    // With many keys, of which few change, a view has a second file.
+    let keys = [60, 600][seed as usize % 2];
+    for number in (0..keys).filter(|_| keys > 60) {
+        let (key, value) = (format!("k{number:03}").into_bytes(), b"0".to_vec());
+        let put = TableRequest::Put { key: &key, value: &value, condition: Condition::Always, ttl_ms: 0 };
+        model.insert(key.clone(), (ask(&one, &put).unwrap().entries[0].version, value));
+    }
     for step in 0..steps {
         let namespace = if dice.roll(3) == 0 { &two } else { &one };
-        let key = format!("k{:03}", dice.roll(60)).into_bytes();
+        let key = format!("k{:03}", dice.roll(keys)).into_bytes();
         let known = model.get(&key).map_or(0, |(version, _)| *version);
         let value = step.to_string().into_bytes();
         let condition = match dice.roll(6) {
@@ -149,9 +165,7 @@ fn run(seed: u64, steps: u64) -> usize {
                 namespace.reclaim().unwrap();
                 past.clear();
             }
-            11 if dice.roll(3) == 0 => {
-                namespace.tables().freeze(namespace.journal(), &namespace.table("t").unwrap()).unwrap()
-            }
+            11 => namespace.tables().freeze(namespace.journal(), &namespace.table("t").unwrap()).unwrap(),
             _ if dice.roll(8) == 0 => {
                 drop((one, two));
                 if dice.roll(3) == 0 {
@@ -163,11 +177,18 @@ fn run(seed: u64, steps: u64) -> usize {
                 }
                 one = Namespace::open(&place).unwrap();
                 two = Namespace::open(&place).unwrap();
+                let (journal, table) = (one.journal(), one.table("t").unwrap());
+                match one.tables().files(journal, &table).unwrap() {
+                    0 => {}
+                    1 => met.one_file += 1,
+                    _ => met.two_files += 1,
+                }
+                let everything = as_of(&one, journal.tail(), KeyRange::default()).unwrap();
+                assert_eq!(everything, within(&model, KeyRange::default(), 1000), "{context}");
             }
             _ => past.push((namespace.journal().tail(), model.clone())),
         }
     }
-    let mut seen = 0;
     for namespace in [&one, &two] {
         assert_eq!(
             as_of(namespace, namespace.journal().tail(), KeyRange::default()).unwrap(),
@@ -177,7 +198,7 @@ fn run(seed: u64, steps: u64) -> usize {
             match as_of(namespace, *upto, KeyRange::default()) {
                 Ok(found) => {
                     assert_eq!(found, within(then, KeyRange::default(), 1000), "seed {seed}");
-                    seen += 1;
+                    met.past += 1;
                 }
                 // A deletion was dropped with its segment.
                 Err(Code::TableVersionGone) => {}
@@ -185,13 +206,14 @@ fn run(seed: u64, steps: u64) -> usize {
             }
         }
     }
-    seen
 }
 
 #[test]
 fn tables_agree_with_a_map() {
-    let seen: usize = (0..10).map(|seed| run(seed, 400)).sum();
-    assert!(seen > 5, "only {seen} past states could be read");
+    let mut met = Met::default();
+    (0..10).for_each(|seed| run(seed, 400, &mut met));
+    let Met { past, one_file, two_files } = met;
+    assert!(past > 5 && one_file > 5 && two_files > 5, "{past} past states, {one_file} and {two_files} files");
 }
 
 #[test]

@@ -318,6 +318,11 @@ impl Tables {
         })
     }
 
+    /// How many files the view of a table has.
+    pub fn files(&self, journal: &Journal, log: &Log) -> Result<usize> {
+        self.looked(journal, log, |view| Ok(view.files().count()))
+    }
+
     /// How many keys have a record, deleted ones included that are still remembered.
     pub fn keys(&self, journal: &Journal, log: &Log) -> Result<usize> {
         self.looked(journal, log, |view| Ok(view.len()))
