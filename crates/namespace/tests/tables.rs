@@ -351,3 +351,53 @@ fn views_are_written_in_the_background() {
     }
     assert_eq!((keys, namespace.tables().keys(journal, &table).unwrap()), (100_000, 100_000));
 }
+
+#[test]
+fn a_damaged_view_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("n");
+    let options = CreateOptions { durability: Durability::Memory, ..CreateOptions::default() };
+    let then = {
+        let namespace = Namespace::create(&place, &options).unwrap();
+        namespace.create_table(&"t".parse().unwrap(), 10, TableOptions::default()).unwrap();
+        let put = |number: u64, ttl_ms| {
+            let (key, value) = (number.to_string().into_bytes(), number.to_string().into_bytes());
+            let request = TableRequest::Put { key: &key, value: &value, condition: Condition::Always, ttl_ms };
+            ask(&namespace, &request).unwrap();
+        };
+        (0..200).for_each(|number| put(number, if number % 3 == 0 { 3_600_000_000 } else { 0 }));
+        let then = namespace.journal().tail();
+        (150..300).for_each(|number| put(number, 0));
+        namespace.tables().freeze(namespace.journal(), &namespace.table("t").unwrap()).unwrap();
+        then
+    };
+    let file = std::fs::read_dir(place.join("index")).unwrap().map(|file| file.unwrap().path());
+    let file = file.into_iter().find(|path| path.to_str().unwrap().contains("/table-")).unwrap();
+    let sound = std::fs::read(&file).unwrap();
+    let content = || {
+        let namespace = Namespace::open(&place).unwrap();
+        let (journal, table) = (namespace.journal(), namespace.table("t").unwrap());
+        let everything = TableRequest::Scan { range: KeyRange::default(), limit: 1000, keys_only: false };
+        let now = ask(&namespace, &everything).unwrap().entries;
+        let past = as_of(&namespace, then, KeyRange::default()).unwrap();
+        let later = namespace.tables().expired(journal, &table, u64::MAX >> 1, 1000).unwrap().len();
+        (now, past, later, namespace.tables().files(journal, &table).unwrap())
+    };
+    let (now, past, later, files) = content();
+    assert_eq!((now.len(), past.len(), later, files), (300, 200, 50, 1));
+    let mut anew = 0;
+    for at in (0..sound.len()).step_by(61) {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << (at % 8);
+        std::fs::write(&file, &bytes).unwrap();
+        let found = content();
+        anew += usize::from(found.3 == 0);
+        assert_eq!((&found.0, &found.1, found.2), (&now, &past, later), "byte {at} of {}", sound.len());
+        std::fs::write(&file, &sound).unwrap();
+    }
+    assert!(anew > 10);
+    for bytes in [0, 1, sound.len() / 2, sound.len() - 1] {
+        std::fs::write(&file, &sound[..bytes]).unwrap();
+        assert_eq!(content().3, 0);
+    }
+}
