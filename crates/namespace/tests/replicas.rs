@@ -3,7 +3,7 @@
 
 use millrace_namespace::{
     AppendOptions, Code, CreateOptions, Durability, EventId, LogName, Namespace, Result,
-    replicas::{Batches, Imported, Loading, Replica, Stage},
+    replicas::{Batches, Imported, Loading, Replica, ReplicaStage},
     tables::When,
 };
 use millrace_wire::table::{Condition, KeyRange, SCAN_MAX, TableEntry, TableOptions, TableRequest};
@@ -150,7 +150,7 @@ impl World {
         self.replica.meet_owner(number, self.owner.journal().namespace())?;
         let noted = self.replica.owner(number)?.position;
         let (followed, loading): (Vec<_>, Vec<_>) =
-            its.iter().partition(|(_, replica)| replica.stage == Stage::Following);
+            its.iter().partition(|(_, replica)| replica.stage == ReplicaStage::Following);
         if !loading.is_empty() && (!self.first_follow || followed.is_empty()) {
             return self.load(noted, &loading);
         }
@@ -178,7 +178,7 @@ impl World {
         self.cursor = None;
         let Some(at) = noted else { return self.replica.begin_at(1, known.upto) };
         let ((table, replica), followed) = (loading[0], &known.tables[0]);
-        if replica.stage == Stage::New {
+        if replica.stage == ReplicaStage::New {
             return self.replica.begin_load(table, followed);
         }
         let Some(Loading { replica, loaded }) = self.replica.loading(table)? else { return Ok(()) };
@@ -202,9 +202,9 @@ impl World {
             Ok(()) => return,
             Err(error) => panic!("{error}"),
         };
-        let is_loading = self.replicas().iter().any(|(_, replica)| replica.stage != Stage::Following);
+        let is_loading = self.replicas().iter().any(|(_, replica)| replica.stage != ReplicaStage::Following);
         assert!(!passed.detail().is_empty());
-        let all = [Stage::New, Stage::Loading, Stage::Following];
+        let all = [ReplicaStage::New, ReplicaStage::Loading, ReplicaStage::Following];
         let stages = if is_loading && !self.first_follow { &all[..2] } else { &all[..] };
         self.replica.load_again(1, stages).unwrap();
         (self.cursor, self.first_follow) = (None, true);

@@ -6,7 +6,7 @@ use crate::{
     databases::Trouble,
     links::{self, LinkView, Links, OUTBOX_DEAD_LETTERS, Refusal},
     repairs::{AMENDMENT_DEAD_LETTERS, Phase, amendments, repairs},
-    replicas::Stage,
+    replicas::ReplicaStage,
 };
 use millrace_dispatch::status::wall_ms;
 pub(crate) use millrace_documents::counted;
@@ -142,8 +142,8 @@ fn replicas_behind(namespace: &Namespace, of: Option<&str>) -> Result<Vec<Reason
         let owner = format!("{}/{}", stat.owner.address, stat.replica.table);
         let mut notice = format!("table '{table}', a replica of {owner}");
         notice += &match (stat.replica.stage, stat.records) {
-            (Stage::Following, Some(records)) => format!(": records that it lacks: {records}"),
-            (Stage::Following, None) => ": it is not known what it lacks".into(),
+            (ReplicaStage::Following, Some(records)) => format!(": records that it lacks: {records}"),
+            (ReplicaStage::Following, None) => ": it is not known what it lacks".into(),
             _ => ": is being loaded".into(),
         };
         if let Some(age_ms) = stat.age_ms.filter(|age_ms| *age_ms > 0) {

@@ -36,6 +36,7 @@ const DISK: AppendOptions<'_> = AppendOptions {
     fence: None,
     headers: None,
     patience: Duration::ZERO,
+    after: millrace_node::EventId::NONE,
 };
 const ZERO: Hlc = Hlc::ZERO;
 

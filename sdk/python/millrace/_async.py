@@ -17,13 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar, overload
 
-from millrace._log import Entry, Log
+from millrace._log import ClientTable, Entry, Log
 from millrace._namespace import HISTORY_DEFAULT, LocalNamespace, Namespace, Records, RemoteNamespace
 from millrace._open import PathOrAddress, open
 from millrace._records import StoredRecord, _native
 from millrace import _views
 from millrace._views import Deployed, FunctionStat, LogStat, Run, TableStat, Why
-from millrace._work._tables import Table, TableEntry
+from millrace._work._tables import TableEntry
 from millrace._worker import encode
 from millrace.objects import _spaces
 
@@ -463,7 +463,7 @@ class AsyncTable:
 
     __slots__ = ("namespace", "sync")
 
-    def __init__(self, namespace: AsyncNamespace, sync: Table) -> None:
+    def __init__(self, namespace: AsyncNamespace, sync: ClientTable) -> None:
         self.namespace = namespace
         self.sync = sync
 
@@ -477,13 +477,18 @@ class AsyncTable:
         """What its values are: "bytes", "text" or "json"."""
         return self.sync.codec
 
-    async def get(self, key: Key, default: Any = None) -> Any:
-        """The value of a key, or `default`."""
-        return await self.namespace._call(self.sync.get, key, default)
+    @property
+    def token(self) -> Optional[str]:
+        """The token of the last answer. See `ClientTable`."""
+        return self.sync.token
 
-    async def entry(self, key: Key) -> Optional[TableEntry]:
+    async def get(self, key: Key, default: Any = None, *, after: Optional[str] = None) -> Any:
+        """The value of a key, or `default`. See `Table.get`."""
+        return await self.namespace._call(self.sync.get, key, default, after=after)
+
+    async def entry(self, key: Key, *, after: Optional[str] = None) -> Optional[TableEntry]:
         """The value of a key with its version, or None."""
-        return await self.namespace._call(self.sync.entry, key)
+        return await self.namespace._call(self.sync.entry, key, after=after)
 
     async def put(
         self, key: Key, value: object, *, ttl: Optional[float] = None, if_version: Optional[int] = None, if_absent: bool = False
@@ -501,18 +506,24 @@ class AsyncTable:
         return await self.namespace._call(self.sync.increment, key, amount)
 
     async def scan(
-        self, prefix: Key = "", *, start: Optional[Key] = None, stop: Optional[Key] = None, limit: Optional[int] = None
+        self,
+        prefix: Key = "",
+        *,
+        start: Optional[Key] = None,
+        stop: Optional[Key] = None,
+        limit: Optional[int] = None,
+        after: Optional[str] = None,
     ) -> AsyncIterator[tuple[Any, Any]]:
         """Keys and values in order. See `Table.scan`."""
-        found = self.sync.scan(prefix, start=start, stop=stop, limit=limit)
+        found = self.sync.scan(prefix, start=start, stop=stop, limit=limit, after=after)
         # One page at a time, so that no page is read on the event loop.
         while page := await self.namespace._call(lambda: list(itertools.islice(found, _TABLE_PAGE))):
             for pair in page:
                 yield pair
 
-    async def versions(self, key: Key, *, limit: int = 100) -> list[TableEntry]:
+    async def versions(self, key: Key, *, limit: int = 100, after: Optional[str] = None) -> list[TableEntry]:
         """The versions of a key, the newest first."""
-        return await self.namespace._call(self.sync.versions, key, limit=limit)
+        return await self.namespace._call(self.sync.versions, key, limit=limit, after=after)
 
 
 class AsyncTopic(Generic[T]):

@@ -1,8 +1,9 @@
-"""One log as a sequence of values, and what a log and a topic have in common."""
+"""One log as a sequence of values, what a log and a topic have in common, and tables as clients have them."""
 
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Optional, Protocol, Typ
 
 from millrace import _show
 from millrace._records import StoredRecord, _native
+from millrace._work._tables import Table, TableEntry
 from millrace._worker import NotFound
 from millrace.codecs import Arrow, Codec, package
 
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
     import pyarrow
 
     from millrace._namespace import Namespace, Records
+    from millrace._work._tables import Key
 
+    #: Sends a request to a table, with a token or None; returns the answer and its token.
+    AskAfter = Callable[[str, bytes, Optional[str]], tuple[bytes, Optional[str]]]
     _Find = Callable[["Entry[Any]"], Optional[datetime.datetime]]
 
 T = TypeVar("T")
@@ -408,3 +413,56 @@ def _declared_time(value: Any, unit: Optional[str]) -> Optional[datetime.datetim
 
 def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+class ClientTable(Table):
+    """A table as a client has it: a `Table` whose reads can name a token.
+
+    A replica on another host may lack what a client has just seen or changed. `table.token` is the token of the last answer. A read with `after=`
+    this token, at any replica, shows at least what that answer showed or changed: it waits for that up to a second, and then raises
+    `Unavailable` (MR7331).
+    """
+
+    __slots__ = ("_ask_after", "token")
+
+    def __init__(self, ask_after: AskAfter, name: str) -> None:
+        super().__init__(functools.partial(self._send, None), name)
+        self._ask_after = ask_after
+        #: The token of the last answer.
+        self.token: Optional[str] = None
+
+    def _send(self, after: Optional[str], name: str, request: bytes) -> bytes:
+        answer, token = self._ask_after(name, request, after)
+        # What has changed nothing has none.
+        self.token = token or self.token
+        return answer
+
+    def _at(self, after: Optional[str]) -> Table:
+        """The table, whose reads name this token."""
+        table = Table(functools.partial(self._send, after), self.name)
+        table._codec, table._keys = self.codec, self._keys
+        return table
+
+    def get(self, key: Key, default: Any = None, *, after: Optional[str] = None) -> Any:
+        """The value of a key, or `default`; with a token, at least as new as its answer."""
+        return self._at(after).get(key, default)
+
+    def entry(self, key: Key, *, after: Optional[str] = None) -> Optional[TableEntry]:
+        """The value of a key with its version, or None; with a token, at least as new as its answer."""
+        return self._at(after).entry(key)
+
+    def scan(
+        self,
+        prefix: Key = "",
+        *,
+        start: Optional[Key] = None,
+        stop: Optional[Key] = None,
+        limit: Optional[int] = None,
+        after: Optional[str] = None,
+    ) -> Iterator[tuple[Any, Any]]:
+        """Keys and values in order, as `Table.scan`; with a token, each page is at least as new as its answer."""
+        return self._at(after).scan(prefix, start=start, stop=stop, limit=limit)
+
+    def versions(self, key: Key, *, limit: int = 100, after: Optional[str] = None) -> list[TableEntry]:
+        """The versions of a key, the newest first; with a token, at least as new as its answer."""
+        return self._at(after).versions(key, limit=limit)

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, TypeVar, Un
 from millrace import _show, _views
 from millrace._records import StoredRecord, _native
 from millrace._views import Deployed, FunctionStat, LogStat, Run, TableStat, Why
-from millrace._work._tables import Table
 from millrace._worker import NotFound
 
 if TYPE_CHECKING:
     import duckdb
 
-    from millrace._log import Entry, Log
+    from millrace._log import ClientTable, Entry, Log
     from millrace._worker import Handler
     from millrace.codecs import Codec
     from millrace.history import Graph, Trace
@@ -157,8 +156,8 @@ class Namespace(ABC):
         """The basis of `create_table`."""
 
     @abstractmethod
-    def ask_table(self, table: str, request: bytes) -> bytes:
-        """The basis of `table`: takes a request as spec/protocol/table.md has it, and returns the answer."""
+    def ask_table(self, table: str, request: bytes, after: Optional[str] = None) -> tuple[bytes, Optional[str]]:
+        """The basis of `table`: takes a request as spec/protocol/table.md has it, and returns the answer and its token."""
 
     @abstractmethod
     def set_history(self, log: str, history: Optional[int]) -> None:
@@ -323,7 +322,7 @@ class Namespace(ABC):
         keys: str = "text",
         ttl: Optional[float] = None,
         history: Optional[int] = HISTORY_DEFAULT,
-    ) -> Table:
+    ) -> ClientTable:
         """Creates a table and returns it. If it exists with the same attributes, nothing changes.
 
         `codec` says what its values are: "json", "text" or "bytes"; `keys` are "text" or "bytes". A value that is put without a lifetime
@@ -332,9 +331,11 @@ class Namespace(ABC):
         self.make_table(name, history, keys, codec, 0 if ttl is None else max(1, round(ttl * 1000)))
         return self.table(name)
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> ClientTable:
         """The table with this name as a mapping: `table[key]`, `table[key] = value`, `del table[key]`, `table.scan(prefix)`."""
-        table = Table(self.ask_table, name)
+        from millrace._log import ClientTable
+
+        table = ClientTable(self.ask_table, name)
         table.codec  # noqa: B018: an error here says that there is no such table
         return table
 

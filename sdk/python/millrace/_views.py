@@ -51,6 +51,8 @@ class TableStat:
     history: Optional[int]
     #: The version of the newest change, 0 if there is none.
     latest: int
+    #: Of a replica: `owner`, `stage`, `connected`, `position`, `records` and `age_ms` that it is behind, and `trouble`.
+    replica: Optional[dict[str, Any]] = None
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,7 @@ def table_stat(document: dict[str, Any]) -> TableStat:
         ttl_ms / 1000 if ttl_ms else None,
         document["history"],
         document["latest"],
+        document.get("replica"),
     )
 
 

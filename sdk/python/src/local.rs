@@ -314,11 +314,20 @@ impl LocalNamespace {
         self.detached(py, |namespace| namespace.create_table(&name, history_of(history), options).map(drop))
     }
 
-    /// Asks a table, or changes it: the bytes of `spec/protocol/table.md`.
-    fn ask_table(&self, py: Python<'_>, table: &str, request: &[u8]) -> PyResult<Py<PyBytes>> {
+    /// Asks a table, or changes it: the bytes of `spec/protocol/table.md`, and the token of the answer.
+    #[pyo3(signature = (table, request, after=None))]
+    fn ask_table(
+        &self,
+        py: Python<'_>,
+        table: &str,
+        request: &[u8],
+        after: Option<&str>,
+    ) -> PyResult<(Py<PyBytes>, Option<String>)> {
         let asked = TableRequest::decode(request).or_raise(py)?;
-        let answer = self.detached(py, |namespace| namespace.ask_table(table, &asked, AppendOptions::default()))?;
-        Ok(PyBytes::new(py, &answer.encode()).unbind())
+        let options = AppendOptions { after: event(py, after)?, ..AppendOptions::default() };
+        let answer = self.detached(py, |namespace| namespace.ask_table(table, &asked, options))?;
+        let token = (!answer.token.is_none()).then(|| answer.token.to_string());
+        Ok((PyBytes::new(py, &answer.encode()).unbind(), token))
     }
 
     fn set_history(&self, py: Python<'_>, log: &str, history: Option<History>) -> PyResult<()> {

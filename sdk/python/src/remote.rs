@@ -469,11 +469,20 @@ impl RemoteNamespace {
         self.ask(py, |client| client.manage(&keys.to_string()).map(drop))
     }
 
-    /// Asks a table, or changes it: the bytes of `spec/protocol/table.md`.
-    fn ask_table(&self, py: Python<'_>, table: &str, request: &[u8]) -> PyResult<Py<PyBytes>> {
+    /// Asks a table, or changes it: the bytes of `spec/protocol/table.md`, and the token of the answer.
+    #[pyo3(signature = (table, request, after=None))]
+    fn ask_table(
+        &self,
+        py: Python<'_>,
+        table: &str,
+        request: &[u8],
+        after: Option<&str>,
+    ) -> PyResult<(Py<PyBytes>, Option<String>)> {
         let asked = TableRequest::decode(request).or_raise(py)?;
-        let answer = self.ask(py, |client| client.table(table, &asked, AppendOptions::default()))?;
-        Ok(PyBytes::new(py, &answer.encode()).unbind())
+        let options = AppendOptions { after: event(py, after)?, ..AppendOptions::default() };
+        let answer = self.ask(py, |client| client.table(table, &asked, options))?;
+        let token = (!answer.token.is_none()).then(|| answer.token.to_string());
+        Ok((PyBytes::new(py, &answer.encode()).unbind(), token))
     }
 
     fn set_history(&self, py: Python<'_>, log: &str, history: Option<History>) -> PyResult<()> {

@@ -92,11 +92,12 @@ fn options(step: &Value) -> Result<AppendOptions<'_>> {
         odd => panic!("durability {odd}"),
     });
     let cause = text(step, "cause").map_or(Ok(EventId::NONE), str::parse)?;
-    Ok(AppendOptions { durability, function: text(step, "function"), key: text(step, "key"), fence: None, cause })
+    let (function, key) = (text(step, "function"), text(step, "key"));
+    Ok(AppendOptions { durability, function, key, cause, ..AppendOptions::default() })
 }
 
 fn local<'a>(options: AppendOptions<'a>) -> millrace_node::AppendOptions<'a> {
-    let AppendOptions { durability, function, key, fence, cause } = options;
+    let AppendOptions { durability, function, key, fence, cause, .. } = options;
     millrace_node::AppendOptions { durability, function, key, fence, cause, ..Default::default() }
 }
 

@@ -155,3 +155,33 @@ fn a_table_that_is_asynchronous_waits_for_nothing_and_is_written() {
     drop(block);
     eventually("it is written", || postgres.value("events", "a").as_deref() == Some("2"));
 }
+
+#[test]
+fn a_replica_gets_nothing_that_the_database_lacks() {
+    let postgres = Postgres::start();
+    let place = place(&postgres, "");
+    let host = serve(&place);
+    let port = host.port();
+    assert_eq!(ask(port, "PUT", "tables/grades/keys/alice", "1").status, 200);
+    let cloud = Place::new();
+    let _cloud = cloud.serve();
+    cloud.run(["table", "mirror", "grades", "--from", &format!("mr://127.0.0.1:{port}/site")]).ok();
+    let value = || {
+        let read = cloud.run(["--json", "table", "get", "grades", "alice"]);
+        (read.code == 0).then(|| read.object()["data"].as_str().unwrap().to_owned())
+    };
+    eventually("it is loaded", || value().is_some());
+    let block = postgres.block("grades");
+    let put = Request::send(port, "PUT", "tables/grades/keys/alice", "", "2").unwrap();
+    eventually("the record is there", || ask(port, "GET", "tables", "").json()["tables"][0]["latest"] == 2);
+    // However long it waits, and whatever else the owner does.
+    for round in 0..ROUNDS {
+        assert!(ask(port, "POST", "logs/other/records", &round.to_string()).status < 300);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert_eq!(value().as_deref(), Some("1"));
+    }
+    drop(block);
+    let mut put = put;
+    eventually("the put is answered", || put.poll().is_some());
+    eventually("it is here", || value().as_deref() == Some("2"));
+}

@@ -26,6 +26,7 @@ pub const MEMORY: AppendOptions<'_> = AppendOptions {
     key: None,
     fence: None,
     cause: EventId::NONE,
+    after: EventId::NONE,
 };
 
 async fn connect(place: &str) -> Result<Client> {

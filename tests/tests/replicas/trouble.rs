@@ -63,6 +63,8 @@ fn a_replica_that_was_away_for_too_long_is_loaded_again() {
     replica.follows("grades");
     assert_eq!(replica.all("grades"), owner.all("grades"));
     assert!(replica.get("grades", "gone").is_none());
+    // One that has followed would have both.
+    assert_eq!(replica.place.run(["--json", "table", "versions", "grades", "b"]).ok().objects().len(), 1);
 }
 
 #[test]
@@ -86,4 +88,23 @@ fn another_namespace_in_place_of_the_owner_stops_the_replica_until_somebody_deci
     replica.place.run(["table", "mirror", "grades", "--from", &from, "--reload"]).ok();
     replica.follows("grades");
     assert_eq!(replica.all("grades"), owner.all("grades"));
+}
+
+#[test]
+fn a_table_moves_to_the_namespace_of_its_replica() {
+    let owner = Site::new("school");
+    let (replica, _line) = followed(&owner);
+    let third = Site::new("third");
+    third.place.run(["table", "mirror", "grades", "--from", &owner.address("")]).ok();
+    third.follows("grades");
+    // Nothing changes it any more, and the replica is current.
+    replica.follows("grades");
+    replica.place.run(["table", "mirror", "grades", "--stop"]).ok();
+    replica.put("grades", "bob", "2");
+    third.place.run(["table", "mirror", "grades", "--stop"]).ok();
+    third.place.run(["log", "rm", "grades"]).ok();
+    third.place.run(["table", "mirror", "grades", "--from", &replica.address("")]).ok();
+    third.follows("grades");
+    assert_eq!(third.all("grades"), replica.all("grades"));
+    assert_eq!(third.get("grades", "bob").unwrap()["version"], 2);
 }

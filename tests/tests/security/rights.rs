@@ -12,11 +12,11 @@ use millrace_wire::{
     EventId, Hlc,
     protocol::{
         self, Append, AppendMany, Attach, Call, Cancel, CancelRun, CreateGroup, CreateLog, CreateTopic, Credit,
-        Deliver, Entries, Failure, FeedTopic, Frame, Get, GetTopic, GroupMessages, Hello, InvokeFunction, Item,
-        JoinCluster, Latest, LatestTopic, LeadGroup, Link, Manage, Message, MirrorTopic, NewRecord, Ping, Pong,
-        PreferSite, Present, PublishTopic, Range, RangeTopic, Redeem, RemoveGroup, RemoveHost, RemoveLog, RemoveTopic,
-        Repair, SetLog, SetVoters, Show, SubscribeTopic, Table, Tail, UnfeedTopic, UnmirrorTopic, UnsubscribeTopic,
-        Upload,
+        Deliver, Entries, Failure, FeedTopic, FollowTables, Frame, Get, GetTopic, GroupMessages, Hello, InvokeFunction,
+        Item, JoinCluster, Latest, LatestTopic, LeadGroup, Link, LoadTable, Manage, Message, MirrorTopic, NewRecord,
+        Ping, Pong, PreferSite, Present, PublishTopic, Range, RangeTopic, Redeem, RemoveGroup, RemoveHost, RemoveLog,
+        RemoveTopic, Repair, SetLog, SetVoters, Show, SubscribeTopic, Table, Tail, UnfeedTopic, UnmirrorTopic,
+        UnsubscribeTopic, Upload,
     },
 };
 use std::collections::BTreeSet;
@@ -126,6 +126,17 @@ fn records() -> Vec<Request> {
             &["append=raw", "read=raw"],
             Table { table: "raw", request: b"\x03\x01\0k\x01\0\0\0\0\0\0\0", ..Table::default() },
         ),
+        of(
+            "read a key with a token",
+            &["read=raw"],
+            Table { table: "raw", request: b"\0\x01\0k", after: EventId::from_bits(1 << 90), ..Table::default() },
+        ),
+        of(
+            "follow tables",
+            &["read=raw", "read=other"],
+            FollowTables { tables: vec!["raw", "other"], after: EventId::NONE, wait_ms: 0 },
+        ),
+        of("load a table", &["read=raw"], LoadTable { table: "raw", at: EventId::NONE, above: 0 }),
         of("tail", &["read=raw"], Tail { log: "raw", from: 1, credit: 1, ..Tail::default() }),
         of("create a log", &["create=new"], CreateLog { log: "new", history: 7 }),
         of("a longer history", &["create=other"], SetLog { log: "other", history: 20_000 }),
@@ -284,6 +295,8 @@ fn changes(run: EventId) -> Vec<Request> {
         manage(&["admin=namespace"], r#"{"do":"remove-peer","peer":"x","force":true}"#),
         manage(&["admin=namespace"], r#"{"do":"rotate-cluster-secret"}"#),
         manage(&["create=table"], r#"{"do":"create-table","table":"table"}"#),
+        manage(&["admin=namespace"], r#"{"do":"mirror-table","table":"copy","from":"mr://127.0.0.1:1/x/t"}"#),
+        manage(&["admin=namespace"], r#"{"do":"unmirror-table","table":"copy"}"#),
         manage(&["admin=namespace"], r#"{"do":"set-database","database":"main","url":"postgresql://127.0.0.1:1/x"}"#),
         manage(&["admin=namespace"], r#"{"do":"resume-database","database":"main"}"#),
         manage(&["admin=namespace"], r#"{"do":"resync-database","database":"main"}"#),

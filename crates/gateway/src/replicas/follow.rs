@@ -7,7 +7,7 @@ use crate::links::{
 };
 use millrace_node::{
     Code, EventId, LogName, Namespace, NamespaceId, Result,
-    replicas::{Followed, FollowedRecord, Imported, LiveOwner, Loading, Owner, Replica, Stage, Stopped},
+    replicas::{Followed, FollowedRecord, Imported, LiveOwner, Loading, Owner, Replica, ReplicaStage, Stopped},
 };
 use millrace_wire::protocol::{
     FollowTables, FollowedTable, LoadTable, LoadedTable, Message, TableBatches, TableRecord,
@@ -36,7 +36,7 @@ pub(super) struct Follower {
 }
 
 /// How an attempt ended that did not fail.
-enum End {
+enum Ended {
     /// There is nothing to follow any more, or nothing until somebody decides.
     Gone,
     /// The replicas were changed: the next attempt begins at once.
@@ -74,8 +74,8 @@ impl Follower {
             self.cut.hang_up();
             live.connected = false;
             match ended {
-                Ok(End::Gone) => return self.namespace.forget_owner(self.number),
-                Ok(End::Again) => {}
+                Ok(Ended::Gone) => return self.namespace.forget_owner(self.number),
+                Ok(Ended::Again) => {}
                 Err(error) => {
                     let code = error.code().id();
                     tracing::info!(target: "replicas", owner = self.number, code, "failed: {}", error.detail());
@@ -103,8 +103,8 @@ impl Follower {
         Ok(Some((owner, its.collect())))
     }
 
-    fn attempt(&self, pace: &mut Pace, live: &mut LiveOwner) -> Result<End> {
-        let Some((owner, _)) = self.state()? else { return Ok(End::Gone) };
+    fn attempt(&self, pace: &mut Pace, live: &mut LiveOwner) -> Result<Ended> {
+        let Some((owner, _)) = self.state()? else { return Ok(Ended::Gone) };
         let opened = |hang_up| {
             let mut kept = self.cut.kept();
             let hang_up: &mut millrace_client::blocking::HangUp = kept.insert(hang_up);
@@ -125,15 +125,15 @@ impl Follower {
         ended
     }
 
-    fn drive(&self, line: &mut Line, pace: &mut Pace, live: &mut LiveOwner) -> Result<End> {
+    fn drive(&self, line: &mut Line, pace: &mut Pace, live: &mut LiveOwner) -> Result<Ended> {
         let mut course = Course::default();
         loop {
             if self.shared.is_stopping() {
-                return Ok(End::Gone);
+                return Ok(Ended::Gone);
             }
-            let Some(state) = self.state()? else { return Ok(End::Gone) };
+            let Some(state) = self.state()? else { return Ok(Ended::Gone) };
             let (followed, loading): (Vec<_>, Vec<_>) =
-                state.1.iter().partition(|(_, replica)| replica.stage == Stage::Following);
+                state.1.iter().partition(|(_, replica)| replica.stage == ReplicaStage::Following);
             if !loading.is_empty() && (!course.first_follow || followed.is_empty()) {
                 // Up to there those that follow have everything, and those that are loaded do not.
                 if live.position.take().is_some() {
@@ -141,7 +141,7 @@ impl Follower {
                 }
                 match self.load(line, &state, &loading) {
                     Err(error) if error.code() == Code::ReplicaPassed => {
-                        self.namespace.load_again(self.number, &[Stage::New, Stage::Loading])?;
+                        self.namespace.load_again(self.number, &[ReplicaStage::New, ReplicaStage::Loading])?;
                         course = Course { first_follow: true, ..Course::default() };
                         live.trouble = Some(Stopped::by(&error));
                         self.namespace.note_owner(live.clone());
@@ -153,13 +153,16 @@ impl Follower {
                 continue;
             }
             if followed.is_empty() {
-                return Ok(End::Gone);
+                return Ok(Ended::Gone);
             }
             match self.follow(line, &state, &followed, &mut course, live) {
                 Ok(true) => pace.succeeded(),
-                Ok(false) => return Ok(End::Again),
+                Ok(false) => return Ok(Ended::Again),
                 Err(error) if error.code() == Code::ReplicaPassed => {
-                    self.namespace.load_again(self.number, &[Stage::New, Stage::Loading, Stage::Following])?;
+                    self.namespace.load_again(
+                        self.number,
+                        &[ReplicaStage::New, ReplicaStage::Loading, ReplicaStage::Following],
+                    )?;
                     course = Course::default();
                     live.trouble = Some(Stopped::by(&error));
                 }
@@ -231,7 +234,7 @@ impl Follower {
         };
         for ((table, replica), first) in loading.iter().copied().zip(&known) {
             check_incarnation(replica, first)?;
-            if replica.stage == Stage::New {
+            if replica.stage == ReplicaStage::New {
                 self.namespace.begin_load(table, first)?;
             }
             while let Some(Loading { replica, loaded }) = self.namespace.loading(table)? {
@@ -264,7 +267,7 @@ impl Follower {
         let noted = state.0.position;
         let Some(position) = noted else {
             // Without an entry nothing can follow: the tables are loaded again.
-            return self.namespace.load_again(self.number, &[Stage::Following]).map(|()| false);
+            return self.namespace.load_again(self.number, &[ReplicaStage::Following]).map(|()| false);
         };
         let names: Vec<LogName> = its.iter().map(|(name, _)| name.clone()).collect();
         if course.of != names {

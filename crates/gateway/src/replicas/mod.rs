@@ -95,7 +95,8 @@ impl Replicator {
     /// The system has no room for a thread.
     pub fn start(namespace: Namespace, ca: Option<PathBuf>) -> Result<Self> {
         let shared = Arc::new(Shared { ca, ..Shared::default() });
-        let supervisor = Supervisor { namespace: namespace.clone(), shared: shared.clone(), running: HashMap::new() };
+        let supervisor =
+            ReplicaSupervisor { namespace: namespace.clone(), shared: shared.clone(), running: HashMap::new() };
         let builder = thread::Builder::new().name("millrace-replicas".into());
         let thread = millrace_threads::spawn(builder, move || supervisor.run());
         let failed = |error| Code::HostStart.error(format!("a thread could not be started: {error}"));
@@ -119,13 +120,13 @@ struct Running {
     thread: JoinHandle<()>,
 }
 
-struct Supervisor {
+struct ReplicaSupervisor {
     namespace: Namespace,
     shared: Arc<Shared>,
     running: HashMap<u32, Running>,
 }
 
-impl Supervisor {
+impl ReplicaSupervisor {
     fn run(mut self) {
         let journal = self.namespace.journal().clone();
         loop {

@@ -1,7 +1,7 @@
 //! At the replica: takes what the owner sends, each batch once and whole.
 
 use super::{
-    Followed, FollowedRecord, Owner, Replica, Stage, Stopped,
+    Followed, FollowedRecord, Owner, Replica, ReplicaStage, Stopped,
     state::{save_owner, save_replica},
 };
 use crate::{Namespace, admission::Publish, namespace::found};
@@ -84,16 +84,16 @@ impl Namespace {
     }
 
     /// The replicas of an owner, or of these stages only, are loaded again; if all are, as of a later entry.
-    pub fn load_again(&self, number: u32, stages: &[Stage]) -> Result<()> {
+    pub fn load_again(&self, number: u32, stages: &[ReplicaStage]) -> Result<()> {
         let committed = self.journal().commit(|tx| {
             let its: Vec<_> = self.replicas()?.into_iter().filter(|(_, replica)| replica.owner == number).collect();
             let (again, others): (Vec<_>, Vec<_>) =
                 its.into_iter().partition(|(_, replica)| stages.contains(&replica.stage));
             for (table, replica) in again {
-                save_replica(tx, &table, &Replica { stage: Stage::New, ..replica })?;
+                save_replica(tx, &table, &Replica { stage: ReplicaStage::New, ..replica })?;
             }
             let owner = self.owner(number)?;
-            if others.iter().all(|(_, replica)| replica.stage != Stage::Following) && owner.position.is_some() {
+            if others.iter().all(|(_, replica)| replica.stage != ReplicaStage::Following) && owner.position.is_some() {
                 save_owner(tx, &Owner { position: None, ..owner })?;
             }
             Ok(())
@@ -129,7 +129,7 @@ impl Namespace {
             }
             let log = tx.create_table(table, replica.history, options)?;
             let (incarnation, log) = (Some(followed.incarnation), Some(log.id()));
-            save_replica(tx, table, &Replica { incarnation, log, stage: Stage::Loading, ..replica })
+            save_replica(tx, table, &Replica { incarnation, log, stage: ReplicaStage::Loading, ..replica })
         });
         committed?;
         if let Some(log) = before {
@@ -170,7 +170,7 @@ impl Namespace {
         let log = self.log(table)?;
         self.journal().commit(|tx| if latest > 0 { tx.pass_to(&log, latest + 1) } else { Ok(()) })?;
         let committed = self.journal().commit(|tx| match self.replica(table)? {
-            Some(replica) => save_replica(tx, table, &Replica { stage: Stage::Following, ..replica }),
+            Some(replica) => save_replica(tx, table, &Replica { stage: ReplicaStage::Following, ..replica }),
             None => Ok(()),
         });
         committed.map(drop)
@@ -178,7 +178,7 @@ impl Namespace {
 
     /// The replica that is being loaded, if it is, and its last record.
     pub fn loading(&self, table: &LogName) -> Result<Option<Loading>> {
-        let Some(replica) = self.replica(table)?.filter(|replica| replica.stage == Stage::Loading) else {
+        let Some(replica) = self.replica(table)?.filter(|replica| replica.stage == ReplicaStage::Loading) else {
             return Ok(None);
         };
         Ok(Some(Loading { replica, loaded: self.log(table)?.latest() }))

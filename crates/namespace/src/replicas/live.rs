@@ -1,6 +1,6 @@
 //! What the host knows of owners and no log contains, also for other processes, in the file `replicas.json`; and how far replicas are.
 
-use super::{Owner, Replica, Stage, Stopped, state::owner_of};
+use super::{Owner, Replica, ReplicaStage, Stopped, state::owner_of};
 use crate::Namespace;
 use millrace_journal::Log;
 use millrace_wire::{Code, EventId, LogName, Result};
@@ -149,7 +149,7 @@ impl Namespace {
             let live = self.live_owner(owner.number);
             let here = self.journal().catalog()?.log(&table).map_or(0, Log::latest);
             let newest = live.latest.get(&*table).copied();
-            let has_stage = replica.stage == Stage::Following;
+            let has_stage = replica.stage == ReplicaStage::Following;
             let stat = ReplicaStat {
                 records: newest.filter(|_| has_stage).map(|newest| newest.saturating_sub(here)),
                 age_ms: match live.connected && live.is_current && has_stage {

@@ -24,7 +24,7 @@ pub use import::{Imported, Loading};
 pub(crate) use live::LiveOwners;
 pub use live::{LiveOwner, Reached, ReplicaStat, behind};
 pub use source::{BATCH_TABLES_MAX, Batches, Followed, FollowedRecord, Loaded};
-pub use state::{Owner, Replica, Stage, Stopped};
+pub use state::{Owner, Replica, ReplicaStage, Stopped};
 pub(crate) use state::{check_note, mark, names};
 
 /// Tables of one owner that are mirrored.

@@ -23,7 +23,7 @@ const OWNERS_MAX: usize = 64;
 /// How far a replica is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Stage {
+pub enum ReplicaStage {
     /// It has to be loaded.
     #[default]
     New,
@@ -50,7 +50,7 @@ pub struct Replica {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<u32>,
     /// How far it is.
-    pub stage: Stage,
+    pub stage: ReplicaStage,
 }
 
 /// Why nothing is imported any more.
@@ -136,7 +136,7 @@ pub(crate) fn mark<'c>(catalog: &'c Catalog, table: &str) -> Option<&'c Log> {
 /// Refuses to read a replica of which a log says that it is not loaded.
 pub(crate) fn check_note(table: &str, note: &[u8]) -> Result<()> {
     match decode::<Replica>(table, note)? {
-        Replica { stage: Stage::Following, .. } => Ok(()),
+        Replica { stage: ReplicaStage::Following, .. } => Ok(()),
         Replica { table: of, .. } => {
             Err(Code::ReplicaLoading.error(format!("table '{table}', a replica of '{of}', is being loaded")))
         }
@@ -231,7 +231,7 @@ impl Namespace {
                 }
                 // One that has diverged says nothing of the others, which follow the same journal: they are loaded again together.
                 for (name, replica) in self.replicas()?.into_iter().filter(|(_, one)| one.owner == known.number) {
-                    save_replica(tx, &name, &Replica { stage: Stage::New, incarnation: None, ..replica })?;
+                    save_replica(tx, &name, &Replica { stage: ReplicaStage::New, incarnation: None, ..replica })?;
                 }
                 save_owner(tx, &Owner { namespace: None, position: None, stopped: None, ..known })?;
                 return Ok("reloaded");
@@ -257,7 +257,7 @@ impl Namespace {
             }
             // Its name is taken from now on, and functions can be bound to it; the owner's attributes come with the first contact.
             let log = Some(tx.create_table(table, history, TableOptions::default())?.id());
-            let (owner_number, stage) = (owner.number, Stage::New);
+            let (owner_number, stage) = (owner.number, ReplicaStage::New);
             let replica =
                 Replica { owner: owner_number, table: source.clone(), history, incarnation: None, log, stage };
             note(tx, &internal(NOTES), HISTORY, table.as_bytes())?;
@@ -289,7 +289,7 @@ impl Namespace {
                 self.replicas()?.into_iter().any(|(name, other)| name != *table && other.owner == owner.number);
             tx.remove_log(&mark)?;
             // What it has so far never existed at its owner.
-            if replica.stage != Stage::Following && tx.catalog().log(table).is_some() {
+            if replica.stage != ReplicaStage::Following && tx.catalog().log(table).is_some() {
                 tx.remove_log(table)?;
             }
             match others {

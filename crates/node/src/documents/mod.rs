@@ -11,7 +11,7 @@ use crate::{
     FunctionStat, LogStat, Namespace, RecordRef, ResultKind, RunFilter, RunIsolation, RunResult, RunState, RunView,
     TableStat,
     databases::DatabaseStat,
-    replicas::{ReplicaStat, Stage},
+    replicas::{ReplicaStage, ReplicaStat},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use millrace_documents::{
@@ -79,9 +79,9 @@ pub fn tables(namespace: &Namespace, sees: &dyn Fn(&str) -> bool) -> Result<Vec<
 fn replica(stat: ReplicaStat) -> ReplicaDoc {
     let ReplicaStat { replica, owner, is_connected, records, age_ms, trouble } = stat;
     let stage = match replica.stage {
-        Stage::New => "new",
-        Stage::Loading => "loading",
-        Stage::Following => "following",
+        ReplicaStage::New => "new",
+        ReplicaStage::Loading => "loading",
+        ReplicaStage::Following => "following",
     };
     let stopped = owner.stopped.is_some();
     ReplicaDoc {

@@ -215,3 +215,19 @@ def test_the_value_that_a_run_got_is_in_its_history(ns: millrace.Namespace, host
         assert (effect.id, effect.link) == (second.id, "read")
         causes = remote.trace("totals@3", up=True).branches
         assert {branch.id for branch in causes if branch.function} == {first.id, second.id}
+
+
+def test_a_read_shows_at_least_what_its_token_names(place: millrace.Namespace) -> None:
+    grades = place.create_table("grades")
+    grades["alice"] = 7
+    token = grades.token
+    assert token is not None
+    assert grades.get("alice", after=token) == 7 and grades.token == token
+    assert grades.entry("none", after=token) is None
+    assert list(grades.scan(after=token)) == [("alice", 7)]
+    assert [entry.version for entry in grades.versions("alice", after=token)] == [1]
+    assert place.tables()[0].replica is None
+    with pytest.raises(millrace.Invalid, match="MR7335"):
+        grades.get("alice", after="00000000000b-1-23")
+    with pytest.raises(millrace.Invalid, match="MR1005"):
+        grades.get("alice", after="yesterday")
