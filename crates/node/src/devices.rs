@@ -298,11 +298,17 @@ impl Import {
     fn unseen<'e>(&self, state: &mut State, arrived: &'e [Arrived]) -> Result<Vec<New<'e>>> {
         let mut new = Vec::new();
         for Arrived { events, crc } in arrived {
-            let (Some(first), Some(last)) = (events.first(), events.last()) else { continue };
-            let (first, last) = (first.id.sequence(), last.id.sequence());
+            let events = Self::without_known(state, events);
+            let (Some((first, _)), Some((_, last))) =
+                (events.first().map(Self::extent), events.last().map(Self::extent))
+            else {
+                continue;
+            };
             if last < state.sequence {
                 continue;
             }
+            let is_gap = matches!(events[0].what, What::Missing { .. });
+            let first = if is_gap { first.max(state.sequence + 1) } else { first };
             if first <= state.sequence {
                 if last == state.sequence && *crc == state.crc {
                     continue;
@@ -314,7 +320,7 @@ impl Import {
             }
             state.lost_entries += first - state.sequence - 1;
             for (index, event) in events.iter().enumerate() {
-                Self::count(state, event);
+                Self::count(state, event, first);
                 if let What::Append { log, seqno, payload } = &event.what {
                     let is_of_run = event.cause.namespace() == Some(self.namespace);
                     let run = events[index..].iter().filter(|_| is_of_run).find_map(|event| match &event.what {
@@ -331,6 +337,21 @@ impl Import {
         Ok(new)
     }
 
+    /// The events without what the device dropped and this namespace has.
+    ///
+    /// A connection begins with the sector that has the last entry that is here. If the device drops that sector before it has sent all of it,
+    /// the entries that are missing begin with ones that were imported before.
+    fn without_known<'e>(state: &State, events: &'e [Event]) -> &'e [Event] {
+        let is_known = |event: &&Event| matches!(event.what, What::Missing { to } if to <= state.sequence);
+        &events[events.iter().take_while(is_known).count()..]
+    }
+
+    /// The first and the last sequence of an event: what is missing is several entries.
+    fn extent(event: &Event) -> (u64, u64) {
+        let first = event.id.sequence();
+        if let What::Missing { to } = event.what { (first, to.max(first)) } else { (first, first) }
+    }
+
     /// When an event happened. The clock of a device may have been wrong until it was told the time.
     fn clock(state: &State, event: &Event) -> Hlc {
         let corrected = state.corrections.iter().find(|(epoch, _)| *epoch == state.epoch).map_or(0, |(_, ms)| *ms);
@@ -338,7 +359,8 @@ impl Import {
         Hlc::from_bits(event.hlc.get().saturating_add(Hlc::from_wall_us(late_ms.saturating_mul(1000)).get()))
     }
 
-    fn count(state: &mut State, event: &Event) {
+    /// Counts an event; `first` is the first sequence that is new.
+    fn count(state: &mut State, event: &Event, first: u64) {
         match &event.what {
             What::Append { .. } => state.records += 1,
             What::Open { epoch, .. } => {
@@ -350,7 +372,7 @@ impl Import {
                 state.runs += 1;
                 state.dead += u64::from(*outcome == 1);
             }
-            What::Missing { to } => state.lost_entries += to.saturating_sub(event.id.sequence()) + 1,
+            What::Missing { to } => state.lost_entries += (to + 1).saturating_sub(event.id.sequence().max(first)),
             _ => {}
         }
         state.clock = Self::clock(state, event).get();
