@@ -5,6 +5,7 @@ mod commands;
 mod fleet;
 mod identity;
 mod serial;
+mod twins;
 
 use millrace_tests::{Ended, Host, Place, Port, end, eventually};
 use serde_json::Value;

@@ -120,6 +120,7 @@ pub fn function(stat: &FunctionStat) -> FunctionDoc {
             doc.definition = Some(DefinitionDoc {
                 runtime: spec.runtime.to_string(),
                 on: names(&spec.on),
+                at: spec.at.as_ref().map(ToString::to_string),
                 ordered: spec.ordered,
                 streamed: spec.streamed,
                 network: spec.network,
