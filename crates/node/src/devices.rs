@@ -113,6 +113,12 @@ pub fn all(namespace: &Namespace) -> Result<Vec<Device>> {
     Ok(found)
 }
 
+/// The device of this name.
+pub fn one(namespace: &Namespace, name: &str) -> Result<Device> {
+    let missing = || Code::DeviceNotFound.error(format!("no device '{name}' has sent entries to this namespace"));
+    all(namespace)?.into_iter().find(|device| device.name == name).ok_or_else(missing)
+}
+
 /// Removes a device; its logs stay, and are logs like any other.
 ///
 /// What it was provisioned with ends: its capability is revoked.

@@ -1,7 +1,7 @@
 //! The runs of a device are runs of the namespace, and repairs replay them with the twin of their function.
 
 use super::{Bench, measured};
-use millrace_tests::eventually;
+use millrace_tests::{end, eventually};
 use serde_json::{Value, json};
 use std::{fs, path::Path, process::Command};
 
@@ -113,6 +113,18 @@ fn the_runs_of_a_device_are_runs_of_the_namespace() {
     let of = place.run(["--json", "run", "show", caused.as_str().unwrap_or_default()]).ok().object();
     assert_eq!(of["function"], "kitchen.mean", "{of}");
     bench.has("kitchen", 23);
+    // Over HTTP, a device is the document of the command.
+    let get = |path: &str| {
+        let mut curl = Command::new("curl");
+        curl.arg("-sS").arg(format!("http://127.0.0.1:{}/v1/namespaces{path}", bench.port));
+        end(curl, b"").ok().object()
+    };
+    let name = get("")["namespaces"][0]["name"].as_str().expect("it has a name").to_owned();
+    let get = |path: &str| get(&format!("/{name}/{path}"));
+    let shown = bench.shown("kitchen");
+    assert_eq!(get("devices"), json!({ "devices": [shown.clone()], "next": null }));
+    assert_eq!(get("devices/kitchen"), shown);
+    assert_eq!(get("devices/cellar")["error"]["code"], "MR6303");
     // A copy of the namespace has the runs, and is complete without code.
     let backup = place.path().join("backup");
     place.run(["namespace", "backup", backup.to_str().unwrap()]).ok();
