@@ -50,10 +50,10 @@ impl Bench {
 
     fn repair(&self, of: &[&str]) -> Value {
         let run = self.place.run(["--json", "repair", "run"].iter().chain(of)).ok().object();
-        let number = run["repair"].to_string();
-        self.place.run(["repair", "apply", &number]).ok();
+        let number = run["repair"].clone();
+        self.place.run(["repair", "apply", &number.to_string()]).ok();
         let all = self.place.run(["--json", "repair", "ls"]).ok().objects();
-        all.into_iter().find(|repair| repair["repair"].to_string() == number).expect("it is listed")
+        all.into_iter().find(|repair| repair["repair"] == number).expect("it is listed")
     }
 }
 

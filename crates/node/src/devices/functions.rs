@@ -9,7 +9,10 @@ use millrace_namespace::{
     Definition, FunctionSpec, Namespace, Runtime, bindings::Bindings, definition::BOUND_LOGS_MAX,
 };
 use millrace_wire::{LogName, Name, Result};
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
 
 /// The most functions that are defined for one device: its firmware has no more.
 const FUNCTIONS_MAX: usize = 32;
@@ -31,8 +34,8 @@ pub(super) fn of(namespace: &Namespace, device: &str, new: &[New<'_>]) -> Result
     for new in new {
         let New::Ended(run) = new else { continue };
         let key = (run.function.to_owned(), run.record.0.to_owned());
-        if !functions.0.contains_key(&key) {
-            functions.0.insert(key, of_run(namespace, device, run)?);
+        if let Entry::Vacant(unknown) = functions.0.entry(key) {
+            unknown.insert(of_run(namespace, device, run)?);
         }
     }
     Ok(functions)
@@ -58,9 +61,7 @@ fn of_run(namespace: &Namespace, device: &str, run: &EndedRun<'_>) -> Result<Opt
 
 /// The definition of a function of a device, which runs for one log more; none if there can be none.
 fn definition(catalog: &Catalog, bindings: &Bindings, (name, at): (&Name, &Name), log: &LogName) -> Option<Definition> {
-    if catalog.log(log).is_none() {
-        return None; // None of its records is here.
-    }
+    catalog.log(log)?; // Otherwise none of its records is here.
     let of_device = |definition: &Arc<Definition>| definition.spec.at.as_ref() == Some(at);
     let Some(existing) = catalog.function(name) else {
         let own = bindings.functions().filter(|(_, known)| known.as_ref().is_ok_and(of_device)).count();
