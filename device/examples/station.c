@@ -8,7 +8,7 @@
  * identity, key, capability and host. With --linger, it stays for so long after everything was sent. `millrace device sim` starts
  * it. For tests: --cut-power K loses power in the K-th operation of the flash, with --way as in flash.h, and
  * --cut-line B loses the first connection after B bytes. --sectors N is the size of the flash. With --patience MS, it ends
- * if the last connection failed.
+ * if the last connection failed. With --flood N, it measures N more records at once after it has sent --after P pieces of sectors.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "../port/posix/flash.h"
@@ -38,6 +38,8 @@ static mrd device;
 static mrd_uplink uplink;
 static mrd_flash flash;
 static mrd_tcp tcp;
+static mrd_line line;
+static unsigned long flood, after;
 static uint8_t token[MRW_TOKEN_MAX];
 
 static const char *option(int count, char **words, const char *name, const char *otherwise) {
@@ -71,6 +73,14 @@ static int read_identity(const char *path) {
 static int measure(char text[RECORD_MAX], uint64_t seqno) {
     unsigned day = (unsigned)(seqno % 48), hundredths = 2100 + 10 * (day < 24 ? day : 48 - day);
     return snprintf(text, RECORD_MAX, "%u.%02u", hundredths / 100, hundredths % 100);
+}
+
+/* Whether the piece of a sector was sent after which it measures more. HELLO and ATTACH came before the pieces. */
+static bool is_due(void) { return flood > 0 && uplink.attached && uplink.request >= 2 + after; }
+
+/* The answer to that piece waits until the records are there. */
+static long receive(void *context, void *bytes, size_t size) {
+    return is_due() ? 0 : tcp.line.receive(context, bytes, size);
 }
 
 static int end_of(int result) {
@@ -118,15 +128,26 @@ int main(int count, char **words) {
     if (cut > 0) mrd_flash_cut(&flash, cut, (int)number(count, words, "--way", "0"), cut);
     mrd_tcp_begin(&tcp, host);
     tcp.cut_after = number(count, words, "--cut-line", "0");
-    mrd_uplink_begin(&uplink, &device, &tcp.line, name, token_size > 0 ? shown : NULL, (size_t)token_size);
+    flood = number(count, words, "--flood", "0");
+    after = number(count, words, "--after", "0");
+    line = tcp.line;
+    line.receive = receive;
+    mrd_uplink_begin(&uplink, &device, &line, name, token_size > 0 ? shown : NULL, (size_t)token_size);
     if (provisioned.guard.key_count > 0) mrd_uplink_guard(&uplink, &provisioned.guard);
     uint32_t begun = flash.port.ms(&flash), measured = begun - (uint32_t)every, idle_since = begun;
+    bool flooding = false;
     for (;;) {
         char text[RECORD_MAX];
         uint32_t now = flash.port.ms(&flash);
         mrd_status status;
         uint64_t newest = (uint64_t)mrd_latest(&device, "raw");
-        if (newest < records && now - measured >= every) {
+        if (is_due()) {
+            records += flood;
+            flood = 0;
+            flooding = true;
+        }
+        flooding = flooding && newest < records;
+        if (newest < records && (flooding || now - measured >= every)) {
             result = mrd_append(&device, "raw", text, (size_t)measure(text, newest + 1), NULL);
             measured = now;
             if (result < 0 && result != MRD_FULL) return end_of((int)result);
@@ -136,6 +157,7 @@ int main(int count, char **words) {
         mrd_stat(&device, &status);
         bool measures = (uint64_t)mrd_latest(&device, "raw") < records;
         if (!measures && status.pending == 0 && (result = mrd_sync(&device)) < 0) return end_of((int)result);
+        if (flooding) continue;
         uint32_t sleep = mrd_uplink_step(&uplink);
         if (flash.off) return end_of(0);
         mrd_stat(&device, &status);

@@ -63,6 +63,7 @@ fn type_with(guide: &str, change: impl FnOnce(String) -> String) -> String {
         None => format!("{bin}:{path}"),
     };
     shell.args(["-c", &script]).current_dir(place.path()).env("PATH", path).env("MILLRACE_C", root().join("sdk/c"));
+    shell.env("MEAN", root().join("device/examples/mean.c"));
     shell.env("STATION", root().join("device/build/station")).env("BOARD", root().join("device/build/arm/board.elf"));
     shell
         .env_remove("MILLRACE_NAMESPACE")
@@ -94,6 +95,15 @@ fn devices() {
     end_within(PAGE, made, b"").ok();
     let printed = type_in("device.md");
     says(&printed, &["delivered 602: raw 100, mean 100", "kitchen/mean@7", "raw 200, mean 200", "raw 110, mean 110"]);
+    says(
+        &printed,
+        &[
+            "runs on device kitchen",
+            "the firmware of kitchen and its twin station.mean did the same in 200 runs",
+            "55 runs",
+            "19.50",
+        ],
+    );
     says(
         &printed,
         &["cellar/applied@1", "_commands/cellar@1", "thermometer kitchen on mps2-an385", "measured everything"],

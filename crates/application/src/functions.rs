@@ -1,5 +1,7 @@
 //! Reads `[functions.NAME]`: what to run, when, and within which limits.
 
+pub(super) mod devices;
+
 use super::{
     FunctionDeclaration, keys,
     problem::{Collector, nearest, shown},

@@ -19,7 +19,7 @@ const fn key(name: &'static str, value: &'static str, default: &'static str, mea
 }
 
 /// The sections at the top of the file.
-pub const SECTIONS: &[&str] = &["namespace", "logs", "databases", "tables", "topics", "mqtt", "functions"];
+pub const SECTIONS: &[&str] = &["namespace", "logs", "databases", "tables", "topics", "mqtt", "devices", "functions"];
 
 /// Keys of `[namespace]`.
 pub const NAMESPACE: &[Key] = &[
@@ -243,6 +243,53 @@ pub const MQTT_TOPIC: &[Key] = &[
     key("retain", "`\"latest\"`", "none", "New subscribers get the newest record of the log, whoever appended it."),
 ];
 
+/// Keys of `[devices.MODEL]`.
+pub const DEVICES: &[Key] = &[
+    key(
+        "units",
+        "list of names",
+        "required",
+        "The devices of this model. The log `raw` of the device `kitchen` is the log `kitchen/raw` of the namespace.",
+    ),
+    key(
+        "logs",
+        "list of logs",
+        "`[]`",
+        "Logs of the firmware, without the name of the device. They are created for each device, besides those in `on`; others when the device \
+         sends records of them.",
+    ),
+    key(
+        "history",
+        "1 to 268435456, a string such as `\"10k\"` or `\"2M\"`, or `\"all\"`",
+        "`10000`",
+        "How many of its newest records each of these logs keeps in the namespace. A log that `[logs]` declares is as it says there.",
+    ),
+    key(
+        "functions",
+        "table of tables",
+        "none",
+        "Functions of the firmware that have a twin, such as `functions.mean = { on = \"raw\", twin = \"mean.wasm\" }`. In the namespace such a \
+         function is `MODEL.NAME`. Runs of other functions of the firmware are imported as runs of `DEVICE.NAME`.",
+    ),
+];
+
+/// Keys of a function in `functions` of `[devices.MODEL]`.
+pub const DEVICE_FUNCTION: &[Key] = &[
+    key(
+        "on",
+        "log",
+        "required",
+        "The log of the firmware whose records run the function, without the name of the device.",
+    ),
+    key(
+        "twin",
+        "path",
+        "required",
+        "The same source as a WebAssembly module, relative to this file. Repairs replay runs of the devices with it.",
+    ),
+    key("handler", "text", "`\"handle\"`", "The name of the exported function."),
+];
+
 /// Keys of `[functions.NAME]`.
 pub const FUNCTION: &[Key] = &[
     key(
@@ -407,14 +454,18 @@ mod tests {
     #[test]
     fn the_reference_page_has_a_row_for_every_key() {
         let page = include_str!("../../../docs/reference/millrace-toml.md");
-        for key in [NAMESPACE, LOG, DATABASE, TABLE, TOPIC, MQTT, MQTT_TOPIC, FUNCTION].concat() {
+        for key in
+            [NAMESPACE, LOG, DATABASE, TABLE, TOPIC, MQTT, MQTT_TOPIC, DEVICES, DEVICE_FUNCTION, FUNCTION].concat()
+        {
             let row = format!("| `{}` | {} | {} | {} |", key.name, key.value, key.default, key.meaning);
             assert!(page.contains(&row), "docs/reference/millrace-toml.md lacks this row:\n{row}");
         }
         let rows = page.lines().filter(|line| line.starts_with("| `")).count();
         assert_eq!(
             rows,
-            [NAMESPACE, LOG, DATABASE, TABLE, TOPIC, MQTT, MQTT_TOPIC, FUNCTION].concat().len(),
+            [NAMESPACE, LOG, DATABASE, TABLE, TOPIC, MQTT, MQTT_TOPIC, DEVICES, DEVICE_FUNCTION, FUNCTION]
+                .concat()
+                .len(),
             "a row documents a key that does not exist"
         );
     }

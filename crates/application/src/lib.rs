@@ -166,6 +166,11 @@ impl Application {
             let text = |key| function.get(key).and_then(Item::as_str).filter(|text: &&str| !text.is_empty());
             [text("code"), text("python").filter(|python| python.contains('/'))].into_iter().flatten()
         });
+        let models = document.as_ref().and_then(|document| document.get("devices")?.as_table_like());
+        let twins = models.into_iter().flat_map(|models| models.iter());
+        let twins = twins.filter_map(|(_, model)| model.get("functions")?.as_table_like());
+        let twins = twins.flat_map(|twins| twins.iter()).filter_map(|(_, twin)| twin.get("twin")?.as_str());
+        let named = named.chain(twins.filter(|text| !text.is_empty()));
         std::iter::once(path.to_owned()).chain(named.map(|source| base_of(path).join(source))).collect()
     }
 
@@ -249,6 +254,8 @@ fn explain_value(text: &str, start: usize, line_start: usize) -> Option<String> 
         keys::TOPIC,
         keys::MQTT,
         keys::MQTT_TOPIC,
+        keys::DEVICES,
+        keys::DEVICE_FUNCTION,
         keys::FUNCTION,
     ];
     let expected = tables.iter().copied().flatten().find(|known| known.name == key);
@@ -268,7 +275,8 @@ fn read(
     for (name, item) in root.iter() {
         if !keys::SECTIONS.contains(&name) {
             let hint = suggestion(name, keys::SECTIONS.iter().copied());
-            let sections = "the sections are [namespace], [logs.\"NAME\"], [databases.NAME], [tables.\"NAME\"], [topics.\"NAME\"], [mqtt] and [functions.NAME]";
+            let sections = "the sections are [namespace], [logs.\"NAME\"], [databases.NAME], [tables.\"NAME\"], [topics.\"NAME\"], [mqtt], \
+                            [devices.MODEL] and [functions.NAME]";
             let span = key_span(root, name).or_else(|| item.span());
             problems.add(span, format!("unknown section '{}'{hint}; {sections}", shown(name)));
         }
@@ -278,7 +286,9 @@ fn read(
         .into_iter()
         .filter_map(|(name, item, span)| read_log(name, item, span, problems))
         .collect();
-    let logs = logs.into_iter().chain(tables::read(root, problems)).collect::<Vec<_>>();
+    let mut logs = logs.into_iter().chain(tables::read(root, problems)).collect::<Vec<_>>();
+    let devices = functions::devices::read(root, (base_of(path), exists), &logs, problems);
+    logs.extend(devices.logs);
     let databases = tables::databases(root, problems);
     let (topics, fed_by) = topics::read(root, problems);
     let mqtt = mqtt::read(root, problems);
@@ -304,6 +314,12 @@ fn read(
         }
     }
     grant_logs(&mut functions, &known, path, problems);
+    for twin in devices.functions {
+        if functions.iter().any(|function| function.spec.name == twin.spec.name) {
+            problems.add(None, format!("[functions.{0}] has the name of a function of devices, {0}", twin.spec.name));
+        }
+        functions.push(twin);
+    }
     Application { path: path.into(), namespace, settings, databases, logs, topics, mqtt, functions }
 }
 

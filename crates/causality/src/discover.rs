@@ -92,6 +92,8 @@ pub enum Kept {
     NoAttempt,
     /// A person cancelled it.
     Cancelled,
+    /// It ran on a device, and no code is known that does the same.
+    NoTwin,
 }
 
 impl Kept {
@@ -104,7 +106,13 @@ impl Kept {
             Self::NoSecret => "no-secret",
             Self::NoAttempt => "no-attempt",
             Self::Cancelled => "cancelled",
+            Self::NoTwin => "no-twin",
         }
+    }
+
+    /// Whether a repair would stop at such a run. Of the others, what they left stays.
+    pub fn stops(self) -> bool {
+        !matches!(self, Self::External | Self::Cancelled | Self::NoTwin)
     }
 }
 

@@ -25,6 +25,8 @@ pub enum What {
         log: String,
         seqno: u64,
         payload: Vec<u8>,
+        /// Whether a run appended it, which ends with the next DONE.
+        of_run: bool,
     },
     Trigger {
         function: String,
@@ -37,7 +39,7 @@ pub enum What {
     },
     Read {
         function: String,
-        rows: Vec<Row>,
+        rows: Vec<Seen>,
     },
     Done {
         function: String,
@@ -45,6 +47,9 @@ pub enum What {
         code: Option<u64>,
         log: String,
         seqno: u64,
+        attempt: u8,
+        /// How long ago the attempt began.
+        ms: u64,
     },
     Open {
         reason: u8,
@@ -62,6 +67,15 @@ pub enum What {
     Missing {
         to: u64,
     },
+}
+
+/// Records that a run has read: `count` of a log, from one on; with 0 of them, it asked for the newest one, which was that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "see above")]
+pub struct Seen {
+    pub log: String,
+    pub from: u64,
+    pub count: u64,
 }
 
 /// How many ids of pending runs are remembered for each function.
@@ -199,13 +213,13 @@ impl Walk {
         self.at(burst.ms);
         for (index, entry) in burst.entries.iter().enumerate() {
             match entry {
-                Entry::Append { log, cause, payload, .. } => {
-                    let cause = match cause {
+                Entry::Append { log, cause: cause_of, payload, .. } => {
+                    let cause = match cause_of {
                         Cause::Outside => EventId::NONE,
                         Cause::Event(id) => *id,
                         Cause::Run => self.run_of(&burst.entries[index..]),
                     };
-                    self.append(*log, cause, payload);
+                    self.append(*log, (cause, matches!(cause_of, Cause::Run)), payload);
                 }
                 Entry::Done { .. } => self.done(entry),
                 Entry::Fired { function, attempt } => {
@@ -232,11 +246,11 @@ impl Walk {
         }
     }
 
-    fn append(&mut self, log: u8, cause: EventId, payload: &[u8]) {
+    fn append(&mut self, log: u8, (cause, of_run): (EventId, bool), payload: &[u8]) {
         let Some(found) = self.logs.get_mut(&log) else { return };
         found.seqno = found.seqno.saturating_add(1);
         let (name, seqno) = (found.name.clone(), found.seqno);
-        let record = self.push(cause, What::Append { log: name.clone(), seqno, payload: payload.to_vec() });
+        let record = self.push(cause, What::Append { log: name.clone(), seqno, payload: payload.to_vec(), of_run });
         let bound: Vec<u8> =
             self.functions.iter().filter(|(_, function)| function.logs >> log & 1 == 1).map(|(id, _)| *id).collect();
         for id in bound {
@@ -247,20 +261,28 @@ impl Walk {
     }
 
     fn done(&mut self, entry: &Entry) {
-        let Entry::Done { function, outcome, attempt, log, behind, rows, code, .. } = entry else { return };
+        let Entry::Done { function, outcome, attempt, log, behind, ms, rows, code, .. } = entry else { return };
         let (name, run) = self.function(*function);
         if *attempt == 1 {
             self.push(run, What::Fired { function: name.clone(), attempt: 1 });
         }
         if !rows.is_empty() {
-            self.push(run, What::Read { function: name.clone(), rows: rows.clone() });
+            let rows = rows.iter().filter_map(|row| self.seen(row)).collect();
+            self.push(run, What::Read { function: name.clone(), rows });
         }
         let (log, seqno) =
             self.logs.get(log).map_or((String::new(), 0), |log| (log.name.clone(), log.seqno.saturating_sub(*behind)));
-        self.push(run, What::Done { function: name, outcome: *outcome, code: *code, log, seqno });
+        let (outcome, code, attempt, ms) = (*outcome, *code, *attempt, *ms);
+        self.push(run, What::Done { function: name, outcome, code, log, seqno, attempt, ms });
         if let Some(function) = self.functions.get_mut(function) {
             function.end_oldest();
         }
+    }
+
+    /// What a row says at this place.
+    fn seen(&self, row: &Row) -> Option<Seen> {
+        let log = self.logs.get(&row.log)?;
+        Some(Seen { log: log.name.clone(), from: log.seqno.saturating_sub(row.behind), count: row.count })
     }
 
     /// The run that the next DONE of these entries ends.

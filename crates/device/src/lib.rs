@@ -15,7 +15,7 @@ pub mod serial;
 
 pub use burst::{Burst, Cause, Entry, Row};
 pub use bytes::crc32c;
-pub use events::{Event, What};
+pub use events::{Event, Seen, What};
 pub use feed::{Arrived, Feed};
 pub use identity::{DeviceKey, IDENTITY_MAX_BYTES, Identity, KEY_BYTES};
 pub use image::{Header, Image, Sector};

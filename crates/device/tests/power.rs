@@ -87,7 +87,7 @@ impl Model {
         }
         for event in events {
             match &event.what {
-                What::Append { log, seqno, payload } => {
+                What::Append { log, seqno, payload, .. } => {
                     let log = LOGS.iter().position(|name| name == log).expect("a known log");
                     assert_eq!(*payload, self.records[log][*seqno as usize - 1], "record {seqno} of {}", LOGS[log]);
                     assert!(

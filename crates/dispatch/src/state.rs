@@ -184,8 +184,10 @@ impl State {
         }
         for (function, definition) in bindings.functions() {
             match definition {
-                Ok(definition) if !definition.removing => self.define_one(namespace, function, definition),
-                // A function that is being removed, or whose definition cannot be read, is not run; `why` reports which.
+                Ok(definition) if !definition.removing && definition.spec.at.is_none() => {
+                    self.define_one(namespace, function, definition);
+                }
+                // A function that runs on devices, is being removed, or whose definition cannot be read, is not run; `why` reports which.
                 _ => {
                     self.runners.remove(&function);
                     self.engine.define(function, None);

@@ -46,6 +46,9 @@ pub struct DefinitionDoc {
     pub runtime: String,
     /// The logs that it is bound to.
     pub on: Vec<String>,
+    /// The model of the devices on which it runs, if it does not run on hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
     /// Whether its runs are executed one at a time, in order.
     pub ordered: bool,
     /// Whether each append is published at once.

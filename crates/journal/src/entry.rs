@@ -25,6 +25,7 @@
 //! * A bit in each kind, flag and key that a later version adds determines whether this version may ignore it: see [`Header::unknown`].
 
 pub(crate) mod compact;
+pub mod imported;
 pub(crate) mod keyed;
 pub mod map;
 pub mod payload;
@@ -584,7 +585,12 @@ impl Entry {
 
     /// The id that it had in the device from which it was imported, if it was.
     pub fn device_id(&self) -> Option<EventId> {
-        payload::device_id(Map::parse(&self.extension)?)
+        imported::device_id(Map::parse(&self.extension)?)
+    }
+
+    /// What a FIRED says of an attempt in a device, if it was imported from one.
+    pub fn imported_attempt(&self) -> Option<imported::ImportedAttempt> {
+        imported::ImportedAttempt::of(Map::parse(&self.extension)?).filter(|_| self.kind == Kind::Fired)
     }
 
     /// What it says of a key, if it is a record of a table.

@@ -38,9 +38,10 @@ pub use checksum::crc32c;
 pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink, StagingDir};
 pub use entry::{
     Entry, Kind, Position, ReplaySeed, Salt,
+    imported::{Imported, ImportedAttempt},
     keyed::KeyedRead,
     map,
-    payload::{Attempt, End, Imported, Origin, Outcome, ReadFrom, ReadRow, Reads, Replaced, Run, What, trigger_record},
+    payload::{Attempt, End, Origin, Outcome, ReadFrom, ReadRow, Reads, Replaced, Run, What, trigger_record},
     row::{Operation, Restates, Row},
 };
 pub use extent::Extent;

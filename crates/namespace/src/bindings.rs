@@ -6,7 +6,7 @@ use crate::{
     replicas,
 };
 use millrace_journal::{Catalog, Log};
-use millrace_wire::{Error, Result};
+use millrace_wire::{Error, LogName, Result};
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, PoisonError, RwLock},
@@ -40,8 +40,10 @@ impl Bindings {
         let mut bindings = Self { version: catalog.version(), mirrors, of_devices, replicas, ..Self::default() };
         for function in catalog.functions() {
             let definition = Definition::from_attributes(function.name(), function.attributes()).map(Arc::new);
+            // What runs on devices is imported with its runs.
             if let Ok(definition) = &definition
                 && !definition.removing
+                && definition.spec.at.is_none()
             {
                 let bound = Bound { function: function.id(), pending_max: definition.spec.pending_max };
                 for log in definition.spec.on.iter().filter_map(|name| catalog.log(name)) {
@@ -84,6 +86,27 @@ impl Bindings {
     /// The definition of a function, if it has a readable one.
     pub fn definition(&self, function: u32) -> Option<&Arc<Definition>> {
         self.functions.get(&function)?.as_ref().ok()
+    }
+
+    /// The function as which runs of a device are imported: with its name in the firmware, and bound there to this log, as `DEVICE/LOG`.
+    pub fn of_device(&self, firmware: &str, log: &LogName) -> Option<u32> {
+        let is_its = |definition: &Definition| {
+            !definition.removing && definition.spec.of_firmware() == Some(firmware) && definition.spec.on.contains(log)
+        };
+        let found = self.functions().filter(|(_, definition)| definition.as_ref().is_ok_and(|it| is_its(it)));
+        // The newest, if there are several.
+        found.map(|(function, _)| function).max()
+    }
+
+    /// The twin of a function that runs on devices and has no code: the code of one that is bound to a log of it, under its name in the firmware.
+    pub fn twin_of(&self, function: &Definition) -> Option<&Arc<Definition>> {
+        let is_twin = |other: &Definition| {
+            let is_same = other.spec.of_firmware().is_some() && other.spec.of_firmware() == function.spec.of_firmware();
+            is_same && !other.is_without_code() && other.spec.on.iter().any(|log| function.spec.on.contains(log))
+        };
+        let twins =
+            self.functions.iter().filter_map(|(id, other)| Some((id, other.as_ref().ok().filter(|it| is_twin(it))?)));
+        twins.max_by_key(|(id, _)| **id).map(|(_, twin)| twin)
     }
 
     /// Every function with its definition, or why it cannot be read.

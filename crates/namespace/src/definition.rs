@@ -172,6 +172,10 @@ pub struct FunctionSpec {
     /// Its rights.
     #[serde(default, skip_serializing_if = "Rights::is_default")]
     pub rights: Rights,
+    /// The model of the devices on which it runs, if it does: the firmware has it under [`FunctionSpec::of_firmware`], hosts import its runs,
+    /// and its code here, the twin, is for repairs only. The logs in `on` are those of the devices, `DEVICE/LOG`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Name>,
 }
 
 impl FunctionSpec {
@@ -201,7 +205,13 @@ impl FunctionSpec {
             network: false,
             isolation: RunIsolation::default(),
             rights: Rights::default(),
+            at: None,
         }
+    }
+
+    /// The name that the function has in the firmware of the devices on which it runs, if it runs on devices: its own is `MODEL.NAME`.
+    pub fn of_firmware(&self) -> Option<&str> {
+        self.name.strip_prefix(&**self.at.as_ref()?)?.strip_prefix('.').filter(|name| !name.is_empty())
     }
 
     /// Checks what can be checked without looking at the code.
@@ -226,6 +236,7 @@ impl FunctionSpec {
         within("the number of logs in appends", listed(&rights.appends), 0, SCOPES_MAX as u64)?;
         within("the number of addresses in sends", rights.sends.len() as u64, 0, SCOPES_MAX as u64)?;
         within("the number of secrets", rights.secrets.len() as u64, 0, SECRETS_MAX as u64)?;
+        self.validate_at()?;
         if self.ordered && self.concurrency > 1 {
             return Err(self.fault("an ordered function runs one record at a time; set ordered = false to run several"));
         }
@@ -245,6 +256,24 @@ impl FunctionSpec {
                 )))
             }
             _ => self.validate_text(),
+        }
+    }
+
+    /// What must be so of a function that runs on devices.
+    fn validate_at(&self) -> Result<()> {
+        let Some(model) = &self.at else { return Ok(()) };
+        if self.of_firmware().is_none() {
+            return Err(self.fault(format!(
+                "a function of the model '{model}' is called '{model}.NAME', with its name in the firmware"
+            )));
+        }
+        if self.runtime != Runtime::Wasm || self.network || self.streamed {
+            let needed = "a function that runs on devices has a twin in wasm, without network and not streamed";
+            return Err(self.fault(needed));
+        }
+        match self.on.iter().find(|log| log.split_once('/').is_none()) {
+            Some(log) => Err(self.fault(format!("'{log}' is no log of a device, which is called DEVICE/LOG"))),
+            None => Ok(()),
         }
     }
 
@@ -324,6 +353,7 @@ impl Definition {
                 Unread::Malformed(what) => Code::DefinitionDamaged.error(format!("function '{name}': {what}")),
             })?;
         let hexadecimal = definition.code.len() == 64 && definition.code.bytes().all(|b| b.is_ascii_hexdigit());
+        let hexadecimal = hexadecimal || definition.is_without_code();
         let inside = definition.file.as_deref().is_none_or(|file| !file.contains('/') && file != "..");
         if !hexadecimal || !inside || &*definition.spec.name != name {
             return Err(Code::DefinitionDamaged
@@ -331,6 +361,16 @@ impl Definition {
         }
         definition.spec.validate()?;
         Ok(definition)
+    }
+
+    /// Of a function that runs on devices, and whose twin nobody has deployed: its name, and the logs whose records run it.
+    pub fn without_code(spec: FunctionSpec) -> Self {
+        Self { spec, code: String::new(), file: None, application: None, confined: false, removing: false }
+    }
+
+    /// Whether there is no code to run here.
+    pub fn is_without_code(&self) -> bool {
+        self.code.is_empty() && self.spec.at.is_some()
     }
 
     /// What its DEFINE entry carries.

@@ -665,6 +665,8 @@ fn lacks_room(error: &Error) -> bool {
 pub fn named(catalog: &Catalog, bindings: &Bindings, name: &str) -> Result<Bound> {
     let function = catalog.function(name).ok_or_else(|| no_function(name))?;
     match bindings.definition(function.id()) {
+        Some(definition) if definition.spec.at.is_some() => Err(Code::FunctionOnDevices
+            .error(format!("function '{name}' runs on devices, for the records of its logs there"))),
         Some(definition) if !definition.removing => {
             Ok(Bound { function: function.id(), pending_max: definition.spec.pending_max })
         }

@@ -1,35 +1,27 @@
 //! Devices: their journals are imported into the namespace. The log `raw` of the device `kitchen` is the log `kitchen/raw` here, with the
-//! same numbers and times. A record that a run of the device appended has the record that ran it as its cause.
+//! same numbers and times, and the runs of the device's functions are runs here.
 //!
 //! The device sends its sectors from the one on that has the last entry that this namespace has. What came before is compared, not imported
 //! again: the last burst has to be the same, by its checksum, or another device, or an older state of this one, is at the other end.
 
 pub mod commands;
+mod functions;
+mod import;
 mod provision;
+mod runs;
 
+pub use import::Import;
 pub use provision::provision;
 
 use crate::links::Accepted;
-use millrace_device::{Arrived, Event, Feed, What};
-use millrace_journal::{Catalog, Imported, Log, Transaction};
-use millrace_namespace::{
-    Namespace,
-    admission::{Publish, devices},
-    names::newest_note,
-};
+use millrace_journal::{Catalog, Transaction};
+use millrace_namespace::{Namespace, admission::devices, names::newest_note};
 use millrace_wire::{
-    Code, EventId, HISTORY_DEFAULT, Hlc, LogName, NamespaceId, Result,
-    protocol::{Attach, Attached, Entered, Entries},
+    Code, NamespaceId, Result,
+    protocol::{Attach, Attached},
 };
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
 
-/// How many numbers without records one batch has at most, and one gap.
-const MISSING_MAX: u64 = 1024;
-const GAP_MAX: u64 = 1_000_000;
 /// How many starts of a device, whose entries have not come yet, are remembered with the correction of their clock.
 const CORRECTIONS_MAX: usize = 64;
 
@@ -102,17 +94,6 @@ pub struct Device {
     pub commands_refused: Option<commands::Refusal>,
 }
 
-/// What the caller may do, decided by the access check: append so many bytes to a log, which may have to be created.
-pub(crate) type May<'a> = &'a dyn Fn(&LogName, usize, bool) -> Result<()>;
-
-/// The journal of a device, on one connection.
-pub struct Import {
-    device: String,
-    namespace: NamespaceId,
-    /// Empty after an error: what comes then would not be the continuation.
-    progress: Mutex<Option<(Feed, State)>>,
-}
-
 /// Every device that has sent entries to this namespace.
 pub fn all(namespace: &Namespace) -> Result<Vec<Device>> {
     let catalog = namespace.journal().catalog()?;
@@ -130,6 +111,12 @@ pub fn all(namespace: &Namespace) -> Result<Vec<Device>> {
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
+}
+
+/// The device of this name.
+pub fn one(namespace: &Namespace, name: &str) -> Result<Device> {
+    let missing = || Code::DeviceNotFound.error(format!("no device '{name}' has sent entries to this namespace"));
+    all(namespace)?.into_iter().find(|device| device.name == name).ok_or_else(missing)
 }
 
 /// Removes a device; its logs stay, and are logs like any other.
@@ -204,8 +191,7 @@ pub(crate) fn attach(namespace: &Namespace, attach: &Attach<'_>) -> Result<Accep
     })?;
     let state = committed.value;
     let attached = Attached { sequence: state.sequence };
-    let import =
-        Import { device: device.to_owned(), namespace: identity, progress: Mutex::new(Some((Feed::default(), state))) };
+    let import = Import::new(device, identity, state);
     Ok(Accepted { value: (import, attached), end: committed.end })
 }
 
@@ -226,257 +212,5 @@ fn check_unused(catalog: &Catalog, device: &str) -> Result<()> {
     match catalog.logs().find(|log| log.name().starts_with(&prefix) && log.latest() > 0) {
         Some(log) => Err(Code::DeviceNameTaken.error(format!("log '{}' has records already", log.name()))),
         None => Ok(()),
-    }
-}
-
-impl Import {
-    /// The device's name.
-    pub fn device(&self) -> &str {
-        &self.device
-    }
-
-    /// The log that a log of the device is here.
-    fn log(&self, log: &str) -> Result<LogName> {
-        format!("{}/{log}", self.device).parse()
-    }
-
-    /// Imports the bursts that these bytes complete. After an error, the device has to attach again.
-    pub(crate) fn enter(
-        &self,
-        namespace: &Namespace,
-        entries: &Entries<'_>,
-        may: May<'_>,
-    ) -> Result<Accepted<Entered>> {
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        let refused = || Code::MessageUnexpected.error("entries after an error: the device has to attach again");
-        let (feed, state) = progress.as_ref().cloned().ok_or_else(refused)?;
-        let entered = self.enter_next(namespace, entries, may, (feed, state));
-        match entered {
-            Ok((next, entered)) => {
-                *progress = Some(next);
-                Ok(entered)
-            }
-            Err(error) => {
-                // Of what did not get the lock, nothing was done: it is tried again.
-                if error.code() != Code::JournalBlocked {
-                    *progress = None;
-                }
-                Err(error)
-            }
-        }
-    }
-
-    fn enter_next(
-        &self,
-        namespace: &Namespace,
-        entries: &Entries<'_>,
-        may: May<'_>,
-        (mut feed, mut state): (Feed, State),
-    ) -> Result<((Feed, State), Accepted<Entered>)> {
-        let arrived = feed.take(self.namespace, entries.sector, entries.at as usize, entries.bytes)?;
-        let mut after = state.clone();
-        let mut end = namespace.journal().tail();
-        let new = self.unseen(&mut after, &arrived)?;
-        if after != state {
-            self.make_room(namespace, &mut state, &new, may)?;
-            after.lost_records = state.lost_records;
-            let committed = namespace.journal().commit(|tx| {
-                self.check_current(namespace, tx, &state)?;
-                let mut batch =
-                    Batch { import: self, namespace, publish: Publish::new(namespace, tx), ids: HashMap::new() };
-                new.iter().try_for_each(|record| batch.append(tx, record))?;
-                keep(tx, &self.device, &after)
-            })?;
-            end = committed.end;
-            state = after;
-        }
-        let entered = Accepted { value: Entered { sequence: state.sequence }, end };
-        Ok(((feed, state), entered))
-    }
-
-    /// The records that are new, and the state after them.
-    fn unseen<'e>(&self, state: &mut State, arrived: &'e [Arrived]) -> Result<Vec<New<'e>>> {
-        let mut new = Vec::new();
-        for Arrived { events, crc } in arrived {
-            let (Some(first), Some(last)) = (events.first(), events.last()) else { continue };
-            let (first, last) = (first.id.sequence(), last.id.sequence());
-            if last < state.sequence {
-                continue;
-            }
-            if first <= state.sequence {
-                if last == state.sequence && *crc == state.crc {
-                    continue;
-                }
-                return Err(Code::DeviceDiverged.error(format!(
-                    "device '{}' has sent entries up to {}; the one that is attached has another entry {}",
-                    self.device, state.sequence, state.sequence
-                )));
-            }
-            state.lost_entries += first - state.sequence - 1;
-            for (index, event) in events.iter().enumerate() {
-                Self::count(state, event);
-                if let What::Append { log, seqno, payload } = &event.what {
-                    let is_of_run = event.cause.namespace() == Some(self.namespace);
-                    let run = events[index..].iter().filter(|_| is_of_run).find_map(|event| match &event.what {
-                        What::Done { log, seqno, .. } => Some((&**log, *seqno)),
-                        _ => None,
-                    });
-                    let cause = if is_of_run { EventId::NONE } else { event.cause };
-                    let clock = Self::clock(state, event);
-                    new.push(New { log, seqno: *seqno, payload, cause, run, id: event.id, clock });
-                }
-            }
-            (state.sequence, state.crc) = (last, *crc);
-        }
-        Ok(new)
-    }
-
-    /// When an event happened. The clock of a device may have been wrong until it was told the time.
-    fn clock(state: &State, event: &Event) -> Hlc {
-        let corrected = state.corrections.iter().find(|(epoch, _)| *epoch == state.epoch).map_or(0, |(_, ms)| *ms);
-        let late_ms = corrected.saturating_sub(state.jumped_ms);
-        Hlc::from_bits(event.hlc.get().saturating_add(Hlc::from_wall_us(late_ms.saturating_mul(1000)).get()))
-    }
-
-    fn count(state: &mut State, event: &Event) {
-        match &event.what {
-            What::Append { .. } => state.records += 1,
-            What::Open { epoch, .. } => {
-                (state.epoch, state.jumped_ms) = (*epoch, 0);
-                state.corrections.retain(|(of, _)| of >= epoch);
-                state.starts += 1;
-            }
-            What::Done { outcome, .. } => {
-                state.runs += 1;
-                state.dead += u64::from(*outcome == 1);
-            }
-            What::Missing { to } => state.lost_entries += to.saturating_sub(event.id.sequence()) + 1,
-            _ => {}
-        }
-        state.clock = Self::clock(state, event).get();
-        if let What::Jump { ms } = &event.what {
-            state.jumped_ms = state.jumped_ms.saturating_add(*ms);
-        }
-    }
-
-    /// Creates the logs that do not exist, and takes the numbers of records that the device had dropped, so that no others get them.
-    fn make_room(&self, namespace: &Namespace, state: &mut State, new: &[New<'_>], may: May<'_>) -> Result<()> {
-        let mut next: HashMap<&str, u64> = HashMap::new();
-        for record in new {
-            let name = self.log(record.log)?;
-            let found = namespace.journal().catalog()?.log(&name).cloned();
-            if !next.contains_key(record.log) {
-                may(&name, record.payload.len(), found.is_none())?;
-            } else {
-                may(&name, record.payload.len(), false)?;
-            }
-            let log = match found {
-                Some(log) => log,
-                None => namespace.journal().commit(|tx| tx.create_log(&name, HISTORY_DEFAULT))?.value,
-            };
-            let due = next.entry(record.log).or_insert(log.latest() + 1);
-            if record.seqno < *due {
-                let detail = format!("log '{name}' has a record {} of another origin", record.seqno);
-                return Err(Code::DeviceNameTaken.error(detail));
-            }
-            if record.seqno - *due > GAP_MAX {
-                let detail = format!(
-                    "log '{name}' lacks records {due} to {}; at most {GAP_MAX} may be missing",
-                    record.seqno - 1
-                );
-                return Err(Code::DeviceEntriesInvalid.error(detail));
-            }
-            if record.seqno > *due {
-                self.skip(namespace, state, &name, (*due, record.seqno))?;
-            }
-            *due = record.seqno + 1;
-        }
-        Ok(())
-    }
-
-    /// Uses the numbers of a log up to this one for no records. They can be used only while they are the next ones: if they follow records of
-    /// the same batch, that one commits them.
-    fn skip(&self, namespace: &Namespace, state: &mut State, name: &LogName, (from, upto): (u64, u64)) -> Result<()> {
-        let mut next = from;
-        while next < upto {
-            let most = (upto - next).min(MISSING_MAX);
-            let more = State { lost_records: state.lost_records + most, ..state.clone() };
-            namespace.journal().commit(|tx| {
-                self.check_current(namespace, tx, state)?;
-                let catalog = tx.catalog().clone();
-                let log = millrace_namespace::found(catalog.log(name), name)?;
-                if log.latest() + 1 != next {
-                    return Err(
-                        Code::LinkOutOfOrder.error(format!("record {next} of log '{name}' is not the next one"))
-                    );
-                }
-                let publish = Publish::new(namespace, tx);
-                for seqno in next..next + most {
-                    publish.import(tx, (log, seqno), &[], EventId::NONE, &Imported::Missing)?;
-                }
-                // A log that had no records begins with the first one that the device still has.
-                if next == 1 || log.earliest() > log.latest() {
-                    tx.trim(log, next + most)?;
-                }
-                keep(tx, &self.device, &more)
-            })?;
-            *state = more;
-            next += most;
-        }
-        Ok(())
-    }
-
-    /// Whether nothing of this device was imported since this connection looked.
-    fn check_current(&self, namespace: &Namespace, tx: &mut Transaction<'_>, state: &State) -> Result<()> {
-        let known = read(namespace, &tx.catalog().clone(), &self.device)?.unwrap_or_default();
-        if (known.namespace, known.sequence, known.crc) == (state.namespace, state.sequence, state.crc) {
-            return Ok(());
-        }
-        Err(Code::LinkOutOfOrder.error(format!("device '{}' has sent entries over another connection", self.device)))
-    }
-}
-
-/// A record that is new.
-struct New<'e> {
-    log: &'e str,
-    seqno: u64,
-    payload: &'e [u8],
-    cause: EventId,
-    /// The record whose run appended it, as log and seqno of the device.
-    run: Option<(&'e str, u64)>,
-    id: EventId,
-    clock: Hlc,
-}
-
-struct Batch<'a> {
-    import: &'a Import,
-    namespace: &'a Namespace,
-    publish: Publish<'a>,
-    /// The ids of the records of this batch.
-    ids: HashMap<(&'a str, u64), EventId>,
-}
-
-impl<'a> Batch<'a> {
-    fn append(&mut self, tx: &mut Transaction<'_>, record: &New<'a>) -> Result<()> {
-        let (name, catalog) = (self.import.log(record.log)?, tx.catalog().clone());
-        let log = millrace_namespace::found(catalog.log(&name), &name)?;
-        let cause = match record.run {
-            Some(run) => self.id_of(&catalog, run)?,
-            None => record.cause,
-        };
-        let imported = Imported::Record { id: record.id, clock: record.clock };
-        let appended = self.publish.import(tx, (log, record.seqno), record.payload, cause, &imported)?;
-        self.ids.insert((record.log, record.seqno), appended.id);
-        Ok(())
-    }
-
-    /// The id that a record of the device has here, if it is known.
-    fn id_of(&self, catalog: &Catalog, (log, seqno): (&'a str, u64)) -> Result<EventId> {
-        if let Some(id) = self.ids.get(&(log, seqno)) {
-            return Ok(*id);
-        }
-        let Some(log): Option<&Log> = catalog.log(&self.import.log(log)?) else { return Ok(EventId::NONE) };
-        let found = self.namespace.journal().get(log, seqno, &mut Vec::new());
-        Ok(found.map_or(EventId::NONE, |meta| meta.id))
     }
 }

@@ -1,8 +1,8 @@
 //! The reasons why functions and runs wait, from the indexes of runs and the host's status.
 
 use crate::{
-    DeadLetters, FunctionState, Holder, HostStatus, Level, LiveFunction, Namespace, RunFilter, RunState, RunView,
-    Runtime,
+    DeadLetters, Definition, FunctionState, Holder, HostStatus, Level, LiveFunction, Namespace, RunFilter, RunState,
+    RunView, Runtime,
     databases::Trouble,
     links::{self, LinkView, Links, OUTBOX_DEAD_LETTERS, Refusal},
     repairs::{AMENDMENT_DEAD_LETTERS, Phase, amendments, repairs},
@@ -287,6 +287,9 @@ impl Asked<'_> {
     /// The activity of one function, and the reasons why it waits.
     fn of_function(&self, name: &Name) -> Vec<Reason> {
         let Some(function) = self.catalog.function(name) else { return vec![Reason::Removed] };
+        if let Some(reason) = self.bindings.definition(function.id()).and_then(|it| self.on_devices(it)) {
+            return vec![reason, Reason::Idle { function: name.clone(), done: function.done() }];
+        }
         let mut reasons = self.of_definition(name);
         let pending = function.triggered().saturating_sub(function.done());
         let live = self.status.function(name);
@@ -318,6 +321,21 @@ impl Asked<'_> {
             reasons.extend(self.sandbox());
         }
         reasons
+    }
+
+    /// Where a function runs that does not run here.
+    fn on_devices(&self, definition: &Definition) -> Option<Reason> {
+        let spec = &definition.spec;
+        let mut devices: Vec<&str> = spec.on.iter().filter_map(|log| Some(log.split_once('/')?.0)).collect();
+        devices.dedup();
+        let (name, _) = (&spec.name, spec.at.as_ref()?);
+        let twin = match (definition.is_without_code(), self.bindings.twin_of(definition)) {
+            (false, _) => "repairs replay its runs with the code that is deployed here, its twin".to_owned(),
+            (true, Some(twin)) => format!("repairs replay its runs with the twin '{}'", twin.spec.name),
+            (true, None) => "it has no twin here, so repairs keep what its runs appended".to_owned(),
+        };
+        let (devices, s) = (devices.join(", "), if devices.len() == 1 { "" } else { "s" });
+        Some(Reason::Notice { notice: format!("function '{name}' runs on device{s} {devices}; {twin}") })
     }
 
     /// The number of a function's runs that are counted as pending and the number that exist, if they differ. If the numbers change
@@ -424,9 +442,13 @@ impl Asked<'_> {
         let mut reasons = self.host();
         let log = millrace_namespace::found(self.catalog.log(name), name)?;
         let bound = self.bindings.of_log(log.id());
-        if bound.is_empty() {
+        let of_log = |definition: &&Definition| definition.spec.on.contains(log.name());
+        let known = self.bindings.functions().filter_map(|(_, definition)| definition.as_deref().ok());
+        let on_devices: Vec<Reason> = known.filter(of_log).filter_map(|it| self.on_devices(it)).collect();
+        if bound.is_empty() && on_devices.is_empty() {
             reasons.push(Reason::NothingBound { log: name.into() });
         }
+        reasons.extend(on_devices);
         for bound in bound {
             if let Some(definition) = self.bindings.definition(bound.function) {
                 reasons.extend(self.of_function(&definition.spec.name));

@@ -51,6 +51,9 @@ pub struct NotRun {
     /// Whether they cannot be replayed, and nobody could decide about that. Otherwise they may have effects outside the namespace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unable: bool,
+    /// Whether they ran on devices, and have no twin here that could take their place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub device: bool,
 }
 
 /// A topic that keeps its records although those of a log change that feeds it, or that is its mirror.

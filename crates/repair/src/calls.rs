@@ -85,6 +85,8 @@ pub struct Calls<'a> {
     removed: Spans,
     /// Whether it read a log whose name the journal no longer has.
     has_lost_log: bool,
+    /// Whether it does not see its own appends.
+    pub hides_own: bool,
     /// Why the run cannot be replayed here at all.
     pub broken: Option<Error>,
 }
@@ -120,6 +122,7 @@ impl<'a> Calls<'a> {
             below: of(&|what| is(what, Code::BelowHistory)),
             removed: of(&|what| is(what, Code::LogNotFound)),
             has_lost_log: run.reads.iter().any(|row| !past.logs.contains_key(&row.log)),
+            hides_own: false,
             broken: None,
         }
     }
@@ -194,7 +197,9 @@ impl<'a> Calls<'a> {
         if self.appends.len() == APPENDS_MAX {
             return Err(Code::RunTooWide.error(format!("the run appends more than {APPENDS_MAX} records")));
         }
-        self.own.entry(leaving.log).or_default().push(self.appends.len());
+        if !self.hides_own {
+            self.own.entry(leaving.log).or_default().push(self.appends.len());
+        }
         self.appends.push(leaving);
         Ok(None)
     }

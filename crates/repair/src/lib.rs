@@ -51,7 +51,7 @@ pub use open::{
     undo,
 };
 pub use session::{SLOTS_MAX, Session, drive};
-pub use verify::{Verified, verify};
+pub use verify::{Verified, VerifiedRuns, verify};
 
 use millrace_namespace::Definition;
 use millrace_runtime::{Completion, Invocation, LogCalls};

@@ -68,8 +68,10 @@ pub struct Fired {
     pub attempt: u32,
     /// The revision of the function's definition.
     pub revision: u32,
-    /// When it began.
+    /// When it began, as its function reads the time.
     pub at: Hlc,
+    /// The id of the run in the device from which it was imported, if it was; none if the device did not know it any more.
+    pub there: Option<EventId>,
     /// The sequence of the FIRED.
     pub sequence: u64,
     claim: u64,
@@ -115,6 +117,8 @@ pub struct Run {
     pub keyed: Vec<KeyedRow>,
     /// The slots it left, in order.
     pub appends: Vec<(u32, u64)>,
+    /// Whether it failed for good.
+    pub is_dead: bool,
     /// Whether a person cancelled it: it stays cancelled.
     pub is_given_up: bool,
 }
@@ -573,11 +577,12 @@ impl Past {
 
     fn fire(&mut self, entry: &Entry) {
         let Some(reported) = entry.attempt().filter(|reported| !reported.waits) else { return };
-        let sequence = entry.id.sequence();
+        let (sequence, there) = (entry.id.sequence(), entry.imported_attempt());
         let fired = Fired {
             attempt: reported.attempt,
             revision: reported.revision,
-            at: entry.hlc,
+            at: there.map_or(entry.hlc, |there| there.read),
+            there: there.map(|there| there.run),
             sequence,
             claim: sequence - u64::from(reported.place),
             place: reported.place,
@@ -599,7 +604,8 @@ impl Past {
         let keyed = self.keyed.remove(&run).unwrap_or_default();
         self.by_id.insert(run, self.runs.len());
         let is_given_up = entry.ending().is_some_and(|end| end.code == Code::RunCancelled.id());
-        self.runs.push(Run { trigger, fired, done: entry.id.sequence(), reads, keyed, appends, is_given_up });
+        let is_dead = entry.ending().is_some_and(|end| end.outcome == Outcome::Dead);
+        self.runs.push(Run { trigger, fired, done: entry.id.sequence(), reads, keyed, appends, is_dead, is_given_up });
     }
 
     fn take_shadow(&mut self, entry: &Entry) {

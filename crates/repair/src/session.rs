@@ -1,5 +1,7 @@
 //! Replays: each run with a changed input is replayed, in the order in which the runs had ended.
 
+pub(crate) mod devices;
+
 use crate::{
     DeadLetter, Peers, Runner,
     across::{Rounds, seeds::Seeds},
@@ -100,6 +102,8 @@ pub(crate) enum Kept {
     External(Name),
     /// It cannot be replayed, and the repair is already decided.
     Unable(Name),
+    /// It ran on a device, and there is no twin that could take its place. If its record becomes void, there is nothing to run.
+    Device(Name),
 }
 
 impl<'a> Session<'a> {
@@ -159,8 +163,12 @@ impl<'a> Session<'a> {
     ) -> Result<Option<(String, bool)>> {
         let Some(fired) = run.fired.filter(|fired| !fired.streamed) else { return Ok(None) };
         let Ok(definition) = self.past.definition_of(run, &fired) else { return Ok(None) };
+        let Some(definition) = self.twin_of(definition)? else { return Ok(None) };
         let sent = |(log, _): &(u32, u64)| self.is_of_runtime(*log);
         if definition.spec.network || run.appends.iter().any(sent) || !wanted(&definition.spec.name) {
+            return Ok(None);
+        }
+        if run.is_of_device() && !self.has_originals(run)? {
             return Ok(None);
         }
         // A run whose record has left the log or was removed cannot run.
@@ -169,8 +177,14 @@ impl<'a> Session<'a> {
             Err(error) if error.code() == Code::RepairUnsupported => return Ok(None),
             done => done?,
         };
-        let left = self.placed(run, appends, (&mut reads, dead.is_some()))?;
-        Ok(Some((definition.spec.name.to_string(), left.is_empty())))
+        let name = definition.spec.name.to_string();
+        if run.is_of_device() && run.is_dead != dead.is_some() {
+            return Ok(Some((name, false)));
+        }
+        match self.placed(run, appends, (&mut reads, dead.is_some())) {
+            Err(error) if run.is_of_device() && error.code() == Code::RepairGrows => Ok(Some((name, false))),
+            left => Ok(Some((name, left?.is_empty()))),
+        }
     }
 
     /// The corrections of a rollback: the original records.
@@ -353,7 +367,7 @@ impl<'a> Session<'a> {
             return Ok(false);
         }
         match self.kept.get(&run.trigger.run) {
-            Some(Kept::External(_)) => return self.is_cancelled(run),
+            Some(Kept::External(_) | Kept::Device(_)) => return self.is_cancelled(run),
             Some(Kept::Unable(_)) => return Ok(false),
             None => {}
         }
@@ -442,6 +456,11 @@ impl<'a> Session<'a> {
         let run = self.past.runs[at].clone();
         let unable = |code| matches!(code, Code::RepairUnsupported | Code::RepairGrows);
         match self.replay_run(&run) {
+            Err(error) if run.is_of_device() && error.code() == Code::RepairGrows => {
+                let function =
+                    self.past.definition(run.trigger.function, run.fired.map_or(0, |fired| fired.revision))?;
+                self.keep(&run, Kept::Device(function.spec.name.clone()))
+            }
             Err(error) if self.is_decided && unable(error.code()) => {
                 let catalog = self.namespace.journal().catalog()?;
                 let function = catalog.function_by_id(run.trigger.function).map(|function| function.name().clone());
@@ -471,7 +490,12 @@ impl<'a> Session<'a> {
             return Err(unsupported("it is streamed, and streamed runs cannot be replayed"));
         }
         let definition = self.definition_of(run, &fired)?;
+        let function = definition.spec.name.clone();
+        let Some(definition) = self.twin_of(definition)? else { return self.keep(run, Kept::Device(function)) };
         let (appends, mut reads, dead) = self.execute(run, &fired, &definition)?;
+        if run.is_of_device() && dead.is_some() && !run.is_dead {
+            return self.keep(run, Kept::Device(function));
+        }
         let left = self.placed(run, appends, (&mut reads, dead.is_some()))?;
         self.counts.replayed += 1;
         if left.is_empty() {
@@ -499,13 +523,16 @@ impl<'a> Session<'a> {
 
     /// The runs that are not replayed.
     pub(crate) fn not_run(&self) -> Vec<NotRun> {
-        let mut runs = BTreeMap::<(&Name, bool), u64>::new();
+        let mut runs = BTreeMap::<(&Name, bool, bool), u64>::new();
         for why in self.kept.values() {
-            let (Kept::External(function) | Kept::Unable(function)) = why;
-            *runs.entry((function, matches!(why, Kept::Unable(_)))).or_default() += 1;
+            let (Kept::External(function) | Kept::Unable(function) | Kept::Device(function)) = why;
+            let (unable, device) = (matches!(why, Kept::Unable(_)), matches!(why, Kept::Device(_)));
+            *runs.entry((function, unable, device)).or_default() += 1;
         }
-        let told =
-            |((function, unable), runs): ((&Name, bool), u64)| NotRun { function: function.clone(), runs, unable };
+        let told = |((function, unable, device), runs): ((&Name, bool, bool), u64)| {
+            let function = function.clone();
+            NotRun { function, runs, unable, device }
+        };
         runs.into_iter().map(told).collect()
     }
 
@@ -528,12 +555,15 @@ impl<'a> Session<'a> {
         let name = self.past.logs.get(&trigger.log).map_or("", |log| &*log.name).to_string();
         let (journal, spec) = (self.namespace.journal(), &definition.spec);
         let seed = journal.replay_seed();
+        let device = devices::device_of(&self.past, run).map(str::to_owned);
         for tried in 0.. {
             let attempt = fired.attempt + tried;
             let replay = Replay::new(seed.bytes(), trigger.run, attempt, fired.at);
             let mut calls = Calls::new(journal, (&self.past, &self.overlay), (run, *fired), &spec.rights, replay);
             let (log, seqno, payload) = (&*name, trigger.seqno, &*payload);
-            let invocation = Invocation { log, seqno, payload, run: trigger.run, attempt, streamed: false };
+            let of_device = device.as_deref().and_then(|device| log.strip_prefix(device)?.strip_prefix('/'));
+            let (log_there, run_there) = (of_device.unwrap_or(log), devices::id_of(trigger.run, fired));
+            let invocation = Invocation { log: log_there, seqno, payload, run: run_there, attempt, streamed: false };
             let (namespace, number, stop, seen) = (self.namespace, self.repair, self.stop, Cell::new(self.news));
             // It is asked several times a second, and reads the notes about repairs only if there are new ones.
             let goes_on = || {
@@ -542,7 +572,13 @@ impl<'a> Session<'a> {
                 let is_old = number == 0 || seen.replace(news) == news;
                 !stop.load(Ordering::Acquire) && (is_old || is_open())
             };
-            let completion = self.runner.run(definition, invocation, &mut calls, &goes_on)?;
+            let completion = match &device {
+                Some(device) => {
+                    let mut calls = devices::DeviceCalls::new(&mut calls, device, run);
+                    self.runner.run(definition, invocation, &mut calls, &goes_on)?
+                }
+                None => self.runner.run(definition, invocation, &mut calls, &goes_on)?,
+            };
             let Calls { appends, reads, broken, .. } = calls;
             if let Some(error) = broken {
                 return Err(error.within(format!("run {}", trigger.run)));
@@ -555,6 +591,9 @@ impl<'a> Session<'a> {
             };
             // It may have failed because it was ended.
             self.check_goes_on()?;
+            if device.is_some() {
+                return Ok((self.letter_of_device(run, payload), reads, Some(error)));
+            }
             if tried < spec.retries {
                 thread::sleep(spec.backoff.min(BACKOFF_MAX));
                 continue;

@@ -147,11 +147,12 @@ impl Session<'_> {
                 }
             };
             let Some(seqno) = seqno else {
-                let (run, name) = (run.trigger.run, self.name(log));
+                let (run, name, run_of_device) = (run.trigger.run, self.name(log), run.is_of_device());
                 if is_message {
                     self.check_across(run, log)?;
                 }
-                if dead || self.append_new {
+                // The numbers of a device's log are the device's.
+                if (dead || self.append_new) && !run_of_device {
                     if extra >= EXTRA_MAX {
                         let error = format!("run {run}: the repair appends more than {EXTRA_MAX} records");
                         return Err(Code::RepairGrows.error(error));

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from millrace._namespace import Namespace
     from millrace._open import create, open
     from millrace._records import StoredRecord
-    from millrace._views import Deployed, FunctionStat, LogStat, Reason, Run, TableStat, Why
+    from millrace._views import Deployed, Device, FunctionStat, LogStat, Reason, Run, TableStat, Why
     from millrace._work._tables import Table, TableEntry
     from millrace.executor import CloudThread, Connection, Executor, connect, idempotency_key, parallel_for, register_module
     from millrace.objects._classes import method, readonly, reentrant, shared, when
@@ -69,6 +69,7 @@ __all__ = [
     "Damaged",
     "Denied",
     "Deployed",
+    "Device",
     "Entry",
     "Error",
     "Executor",
@@ -121,6 +122,7 @@ _LATER = {
     "CloudThread": "executor",
     "Connection": "executor",
     "Deployed": "_views",
+    "Device": "_views",
     "Entry": "_log",
     "Executor": "executor",
     "FunctionStat": "_views",

@@ -22,7 +22,7 @@ from millrace._namespace import HISTORY_DEFAULT, LocalNamespace, Namespace, Reco
 from millrace._open import PathOrAddress, open
 from millrace._records import StoredRecord, _native
 from millrace import _views
-from millrace._views import Deployed, FunctionStat, LogStat, Run, TableStat, Why
+from millrace._views import Deployed, Device, FunctionStat, LogStat, Run, TableStat, Why
 from millrace._work._tables import TableEntry
 from millrace._worker import encode
 from millrace.objects import _spaces
@@ -334,6 +334,14 @@ class AsyncNamespace:
     async def functions(self) -> list[FunctionStat]:
         """Every function, by name."""
         return await self._call(self.sync.functions)
+
+    async def devices(self) -> list[Device]:
+        """Every device that has sent records to the namespace, by name."""
+        return await self._call(self.sync.devices)
+
+    async def device(self, name: str) -> Device:
+        """One device."""
+        return await self._call(self.sync.device, name)
 
     async def runs(self, **chosen: Any) -> list[Run]:
         """The newest runs, newest first. See `Namespace.runs`."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, TypeVar, Un
 
 from millrace import _show, _views
 from millrace._records import StoredRecord, _native
-from millrace._views import Deployed, FunctionStat, LogStat, Run, TableStat, Why
+from millrace._views import Deployed, Device, FunctionStat, LogStat, Run, TableStat, Why
 from millrace._worker import NotFound
 
 if TYPE_CHECKING:
@@ -456,6 +456,14 @@ class Namespace(ABC):
     def functions(self) -> list[FunctionStat]:
         """Every function, by name."""
         return [_views.function_stat(document) for document in self._list("functions")]
+
+    def devices(self) -> list[Device]:
+        """Every device that has sent records to the namespace, by name."""
+        return [_views.device(document) for document in self._list("devices")]
+
+    def device(self, name: str) -> Device:
+        """One device."""
+        return _views.device(self._ask(f"devices/{name}"))
 
     def function(self, name: str) -> FunctionStat:
         """One function."""

@@ -73,6 +73,25 @@ class FunctionStat:
 
 
 @dataclass(frozen=True)
+class Device:
+    """A device that has sent records, and how far its journal is imported."""
+
+    name: str
+    #: Records and runs that were imported, and how many of the runs failed for good.
+    records: int
+    runs: int
+    dead: int
+    #: Starts of the device, and records that it dropped before they were imported.
+    starts: int
+    lost_records: int
+    #: Its logs in the namespace, with the seqno of the newest record of each.
+    logs: dict[str, int]
+    commands_waiting: int
+    #: Why it takes no commands, if it refused all of them: a code, and what was wrong.
+    commands_refused: Optional[tuple[str, str]] = None
+
+
+@dataclass(frozen=True)
 class RecordRef:
     """A reference to a record; `log` is None if the log was removed."""
 
@@ -187,6 +206,21 @@ def function_stat(document: dict[str, Any]) -> FunctionStat:
         tuple(document.get("on") or ()),
         document.get("code"),
         _error(document),
+    )
+
+
+def device(document: dict[str, Any]) -> Device:
+    refused = document.get("commands_refused")
+    return Device(
+        document["name"],
+        document["records"],
+        document["runs"],
+        document["dead"],
+        document["starts"],
+        document["lost_records"],
+        {name: newest for name, newest in document["logs"]},
+        document["commands_waiting"],
+        (refused["code"], refused["detail"]) if refused else None,
     )
 
 

@@ -1,7 +1,7 @@
 //! Information about a namespace, as JSON that `millrace._views` reads.
 
 use millrace_node::{
-    Deployed, FunctionSpec, Isolation, Name, Namespace, RunFilter, Runtime, documents, functions, pools,
+    Deployed, FunctionSpec, Isolation, Name, Namespace, RunFilter, Runtime, devices, documents, functions, pools,
     repairs::{self, Ask},
 };
 use millrace_wire::{Code, Error, Result};
@@ -28,6 +28,8 @@ fn look(namespace: &Namespace, what: &str, options: &Options) -> Result<String> 
         ("functions", "") => {
             json!({ "functions": namespace.functions()?.iter().map(documents::function).collect::<Vec<_>>() })
         }
+        ("devices", "") => json!({ "devices": devices::all(namespace)? }),
+        ("devices", name) => json!(devices::one(namespace, name)?),
         ("runs", "") => {
             json!({ "runs": namespace.runs(&filter(options)?)?.iter().map(documents::run).collect::<Vec<_>>() })
         }

@@ -5,6 +5,7 @@ mod commands;
 mod fleet;
 mod identity;
 mod serial;
+mod twins;
 
 use millrace_tests::{Ended, Host, Place, Port, end, eventually};
 use serde_json::Value;
@@ -235,6 +236,26 @@ fn a_host_that_was_put_back_gets_what_it_lacks_or_says_what_is_lost() {
         assert_eq!(found.text().trim(), measured(seqno));
     }
     place.run(["log", "get", "cellar/raw", "45"]).fails("MR7006", 1);
+}
+
+#[test]
+fn a_sector_that_is_dropped_while_it_is_sent_is_lost_and_nothing_else() {
+    let bench = Bench::new();
+    for after in 1..=6 {
+        let (device, flash) = (format!("cellar{after}"), format!("cellar{after}.flash"));
+        let device_is = format!("--name {device} --identity 77aa77aa{after:04x} --sectors 4");
+        bench.run(&flash, &format!("--records 40 {device_is}")).ok();
+        // The host has the beginning of a sector, and the device needs its place for other records: 600 do not fit into its flash.
+        let sent = bench.run(&flash, &format!("--records 60 --flood 600 --after {after} {device_is}"));
+        assert_eq!(sent.code, 0, "{after}: {}", sent.stderr);
+        let shown = bench.shown(&device);
+        let [records, lost, entries] =
+            ["records", "lost_records", "lost_entries"].map(|key| shown[key].as_u64().unwrap());
+        assert!(lost > 0 && entries > lost, "{shown}");
+        assert_eq!(records + lost, 2 * 660, "{shown}");
+        let newest = bench.place.run(["log", "get", &format!("{device}/raw"), "660", "--raw"]).ok();
+        assert_eq!(newest.text().trim(), measured(660));
+    }
 }
 
 #[test]

@@ -88,6 +88,8 @@ fn operations(run: EventId) -> Vec<Operation> {
         of("GET", "/v1/namespaces/{namespace}/logs/{log}/series", "logs/raw/series?field=/x", &["read=raw"]),
         of("GET", "/v1/namespaces/{namespace}/flows", "flows", observe),
         of("GET", "/v1/namespaces/{namespace}/databases", "databases", observe),
+        of("GET", "/v1/namespaces/{namespace}/devices", "devices", observe),
+        of("GET", "/v1/namespaces/{namespace}/devices/{device}", "devices/kitchen", observe),
         of("GET", "/v1/namespaces/{namespace}/mqtt", "mqtt", observe),
         of("GET", "/v1/namespaces/{namespace}/plans", "plans", observe),
         of("GET", "/v1/namespaces/{namespace}/plans/{plan}", "plans/99", observe),

@@ -80,16 +80,21 @@ Examples:
   millrace device send kitchen config < settings.txt
   millrace log tail dead/commands")]
     Send(DeviceSendArgs),
-    /// Compare what the firmware of a device computed with what its twin did
+    /// Compare what the firmware of a device computed with what its twin does
     #[command(after_help = "\
-The twin of a device's function is a function of this namespace from the same source, bound to the log of the device that runs the function \
-there, such as NAME/raw. A correction at the edge replays the runs of the twin, so they must do what the firmware does. The command compares \
-what both appended for each record: the device to NAME/LOG, and the twin to TWIN. It fails (exit code 1) if they differ, and names the first \
-records. A device with other firmware, or a function that is not portable (floating-point contraction, `sin`), shows itself here.
+The twin of a device's function is the same source as WebAssembly, which `[devices.MODEL]` of millrace.toml or `function deploy --at` names. \
+A correction at the edge replays the runs of the device with it, so it must do what the firmware does. The command replays the newest runs of \
+the device with their own reads, and compares the records. It changes nothing. It fails (exit code 1) if they differ. A device with other \
+firmware, or a function that is not portable (floating-point contraction, `sin`), shows itself here. It needs access to the files of the \
+namespace; the host may run.
+
+With LOG, --on and --twin, it compares what the device appended to NAME/LOG for each record of NAME/ON with what another function of this \
+namespace, which is bound to NAME/ON, appended to TWIN, and names the first records that differ.
 
 Examples:
-  millrace device verify kitchen mean --on raw --twin mean
-  millrace --json device verify kitchen mean --on raw --twin mean --last 100000 | jq .differ")]
+  millrace device verify kitchen
+  millrace --json device verify kitchen --last 1000 | jq .differs
+  millrace device verify kitchen mean --on raw --twin mean")]
     Verify(DeviceVerifyArgs),
     /// Run a simulated device on this computer
     #[command(after_help = "\
@@ -185,15 +190,16 @@ pub struct DeviceSendArgs {
 pub struct DeviceVerifyArgs {
     /// The device's name
     pub name: String,
-    /// The log of the device that its function appends to, without the device's name
-    pub log: String,
+    /// The log of the device that its function appends to, without the device's name [default: replay runs with their twins]
+    #[arg(requires_all = ["on", "twin"])]
+    pub log: Option<String>,
     /// The log of the device whose records run the function
-    #[arg(long, value_name = "LOG")]
-    pub on: String,
-    /// The log that the twin appends to
-    #[arg(long, value_name = "LOG")]
-    pub twin: String,
-    /// How many of the newest records of each log are compared
+    #[arg(long, value_name = "LOG", requires = "log")]
+    pub on: Option<String>,
+    /// The log that another function appends to
+    #[arg(long, value_name = "LOG", requires = "log")]
+    pub twin: Option<String>,
+    /// How many of the newest runs of each function, or records of each log, are compared
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub last: u64,
 }

@@ -205,6 +205,9 @@ pub struct DeployArgs {
     /// Run for every record of this log (may be repeated)
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub on: Vec<String>,
+    /// The code is the twin of a function that runs on devices of this model; the function is called MODEL.NAME
+    #[arg(long, value_name = "MODEL")]
+    pub at: Option<String>,
     /// The Python interpreter: a path, or a name to search for in PATH [default: python3]
     #[arg(long, value_name = "PATH")]
     pub python: Option<String>,

@@ -85,6 +85,8 @@ pub struct NotRunDoc {
     pub runs: u64,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unable: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub device: bool,
 }
 
 /// A namespace that takes part in a repair.

@@ -382,6 +382,19 @@ fn take_no_more(tx: &mut Transaction<'_>, name: &Name, function: &Function) -> R
     }
 }
 
+/// Refuses a function that runs on devices in the place of one that runs here, whose pending runs nobody would execute; and the reverse.
+fn check_place(existing: &Function, spec: &FunctionSpec) -> Result<()> {
+    let at = Definition::from_attributes(existing.name(), existing.attributes()).map(|definition| definition.spec.at);
+    match at {
+        Ok(at) if at.is_some() != spec.at.is_some() => {
+            let place = |at: bool| if at { "on devices" } else { "here" };
+            let (now, then) = (place(at.is_some()), place(spec.at.is_some()));
+            Err(Code::FunctionOnDevices.error(format!("function '{}' runs {now}, and would run {then}", spec.name)))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Defines the function unless it already exists, the same in every respect.
 fn define(tx: &mut Transaction<'_>, definition: &Definition) -> Result<Change> {
     let spec = &definition.spec;
@@ -399,6 +412,9 @@ fn define(tx: &mut Transaction<'_>, definition: &Definition) -> Result<Change> {
         tx.create_log(&spec.dead_letter, DEAD_LETTER_HISTORY)?;
     }
     let attributes = definition.to_attributes();
+    if let Some(existing) = catalog.function(&spec.name) {
+        check_place(existing, spec)?;
+    }
     let change = match catalog.function(&spec.name) {
         Some(existing) if existing.attributes() == attributes => return Ok(Change::Unchanged),
         Some(_) => Change::Updated,

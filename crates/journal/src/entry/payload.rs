@@ -54,6 +54,7 @@ pub(super) mod key {
     pub const EXTENSION_SUPERSEDED: u8 = IGNORABLE | 8;
     pub const EXTENSION_DEVICE_ID: u8 = 13;
     pub const EXTENSION_DEVICE_CLOCK: u8 = 14;
+    pub const EXTENSION_DEVICE_TIME: u8 = 16;
     /// Readers that do not know it take the record for a change like any other.
     pub const EXTENSION_RESTATES: u8 = IGNORABLE | 9;
     /// Readers that do not know headers give the record without them.
@@ -76,13 +77,13 @@ pub(crate) fn known_keys(kind: Kind) -> Option<&'static [u8]> {
 }
 
 /// The keys that this version knows in an extension.
-pub(crate) const EXTENSION_KEYS: &[u8] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
+pub(crate) const EXTENSION_KEYS: &[u8] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16];
 /// The fields that a copy adds.
 const COPY_KEYS: [u8; 2] = [key::EXTENSION_ID, key::EXTENSION_POSITION];
 /// Bytes of the longest extension that this version writes by itself: its length, an id, a position; the repair, the origin's id, its
-/// clock, whether it is void, and the origin's position; the id and clock in a device.
+/// clock, whether it is void, and the origin's position; the id and clock in a device, and the time there.
 pub(crate) const CARRIED_MAX_BYTES: usize =
-    2 + (2 + 16) + (2 + 8) + (2 + 8) + (2 + 16) + (2 + 8) + 2 + (2 + 8) + (2 + 16) + (2 + 8);
+    2 + (2 + 16) + (2 + 8) + (2 + 8) + (2 + 16) + (2 + 8) + 2 + (2 + 8) + (2 + 16) + 2 * (2 + 8);
 
 /// The payload of an OPEN: how many bytes recovery discarded, and the replay seed, in case the manifest is lost.
 pub(crate) fn open(discarded_bytes: u64, seed: ReplaySeed) -> Vec<u8> {
@@ -374,6 +375,14 @@ impl Reads {
         self.open.push((log, seqno, 1, what));
     }
 
+    /// Notes a read of several records of a log, as one row.
+    pub fn range(&mut self, log: u32, from: u64, count: u64, what: What) {
+        if self.open.len() == OPEN_ROWS_MAX {
+            self.close(1);
+        }
+        self.open.push((log, from, count, what));
+    }
+
     /// Notes that there was no log of this name.
     pub fn name(&mut self, name: &str, seqno: u64, what: What) {
         self.close(OPEN_ROWS_MAX);
@@ -567,46 +576,6 @@ pub(super) fn with_length(map: &[u8]) -> Vec<u8> {
     let mut bytes = (map.len() as u16).to_le_bytes().to_vec(); // at most a key and some 120 bytes
     bytes.extend_from_slice(map);
     bytes
-}
-
-/// What an APPEND that was imported from a device says of the record there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Imported {
-    /// Its id and its clock in the device.
-    Record {
-        /// The id.
-        id: EventId,
-        /// The clock.
-        clock: Hlc,
-    },
-    /// The device no longer had the record: its seqno has none.
-    Missing,
-}
-
-impl Imported {
-    /// The extension of an APPEND with this.
-    pub(crate) fn extension(&self) -> Vec<u8> {
-        let mut map = Vec::new();
-        match self {
-            Self::Record { id, clock } => {
-                push(&mut map, key::EXTENSION_DEVICE_ID, &id.get().to_le_bytes());
-                map.extend_from_slice(Fields::default().int(key::EXTENSION_DEVICE_CLOCK, clock.get()).bytes());
-            }
-            Self::Missing => push(&mut map, key::EXTENSION_VOID, &[]),
-        }
-        with_length(&map)
-    }
-}
-
-/// The clock that the record had in the device from which it was imported, if it was.
-pub(crate) fn device_clock(extension: Map<'_>) -> Option<Hlc> {
-    extension.int(key::EXTENSION_DEVICE_CLOCK).map(Hlc::from_bits)
-}
-
-/// The id that the record had in the device from which it was imported, if it was.
-pub(crate) fn device_id(extension: Map<'_>) -> Option<EventId> {
-    let id = extension.get(key::EXTENSION_DEVICE_ID)?.try_into().ok()?;
-    Some(EventId::from_bits(u128::from_le_bytes(id)))
 }
 
 /// The slot that an entry replaces, from its extension. A slot whose record a device no longer had is void from the beginning, without a

@@ -5,10 +5,9 @@ use crate::{
     catalog::Log,
     entry::{
         ALIGN_BYTES, Entry, HEADER_BYTES, Header, Kind, Position,
+        imported::device_clock,
         map::Map,
-        payload::{
-            Replaced, device_clock, headers, open_without_seed, original, own_extension, replaced, split_extension,
-        },
+        payload::{Replaced, headers, open_without_seed, original, own_extension, replaced, split_extension},
     },
     journal::{Inner, Journal},
     store::slot::{Foreign, WRONG},

@@ -185,7 +185,7 @@ fn truth(dir: &Path) -> (Vec<u8>, Vec<u8>) {
 #[test]
 fn what_must_not_be_ignored_refuses_the_namespace_by_name_and_changes_nothing() {
     let of_read = field(3);
-    let of_extension = extended(&field(16), b"three");
+    let of_extension = extended(&field(17), b"three");
     let refused: [(Later<'_>, &str); 7] = [
         (Later { kind: 13, ..NEW }, "an entry of kind 13"),
         (Later { kind: 8, ..NEW }, "an entry of kind 8"),
@@ -193,7 +193,7 @@ fn what_must_not_be_ignored_refuses_the_namespace_by_name_and_changes_nothing() 
         (Later { flags: LAST | 64, ..NEW }, "an entry with flag 64"),
         (Later { kind: TRIGGER, subject: 2, seqno: 2, payload: &[1, 1, 1, 7, 0], ..NEW }, "a TRIGGER with key 7"),
         (Later { kind: Kind::Read as u8, subject: 2, payload: &of_read, ..NEW }, "a READ with key 3"),
-        (Later { flags: LAST | EXTENDED, payload: &of_extension, ..NEW }, "an entry with key 16 in its extension"),
+        (Later { flags: LAST | EXTENDED, payload: &of_extension, ..NEW }, "an entry with key 17 in its extension"),
     ];
     for (later, name) in refused {
         let (_parent, dir) = namespace();

@@ -66,13 +66,14 @@ fn noted(tx: &mut Transaction<'_>, device: &str, change: &str) -> Result<()> {
 }
 
 impl Publish<'_> {
-    /// Stages a record of a device under its number, and the runs that it triggers; nothing if there is no room for them.
+    /// Stages a record of a device under its number, and the runs that it triggers; nothing if there is no room for them. Its cause is what
+    /// the device says or, with the record's number among those of the run, a run that is imported from there.
     pub fn import(
         &self,
         tx: &mut Transaction<'_>,
         (log, seqno): (&Log, u64),
         payload: &[u8],
-        cause: EventId,
+        cause: (EventId, Option<u16>),
         imported: &Imported,
     ) -> Result<Appended> {
         let bound = match imported {

@@ -136,7 +136,8 @@ impl Namespace {
         for (function, definition) in bindings.functions() {
             if let Ok(definition) = definition {
                 let spec = &definition.spec;
-                if spec.on.contains(log.name()) {
+                // A function that runs on devices runs for none of its records any more.
+                if spec.on.contains(log.name()) && spec.at.is_none() {
                     return Some(format!("function '{}' is bound to it", spec.name));
                 }
                 if spec.dead_letter == *log.name() && tx.pending(function) > 0 {

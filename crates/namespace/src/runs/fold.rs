@@ -48,7 +48,7 @@ pub(super) enum LogOf {
 pub struct Fired {
     /// The FIRED.
     pub id: EventId,
-    /// When it was claimed.
+    /// When it was claimed; if it was imported from a device, when it began there.
     pub at: Hlc,
     /// Its content.
     pub reported: Attempt,
@@ -150,7 +150,8 @@ impl Fold {
 
     fn fired(&mut self, entry: &Entry) {
         let Some(reported) = entry.attempt() else { return };
-        let fired = Fired { id: entry.id, at: entry.hlc, reported };
+        let at = entry.imported_attempt().map_or(entry.hlc, |there| there.clock);
+        let fired = Fired { id: entry.id, at, reported };
         if self.newest.is_none_or(|newest| newest.id < fired.id) {
             self.newest = Some(fired);
         }

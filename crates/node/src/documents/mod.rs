@@ -151,6 +151,7 @@ pub fn function(stat: &FunctionStat) -> FunctionDoc {
             doc.definition = Some(DefinitionDoc {
                 runtime: spec.runtime.to_string(),
                 on: names(&spec.on),
+                at: spec.at.as_ref().map(ToString::to_string),
                 ordered: spec.ordered,
                 streamed: spec.streamed,
                 isolation: (spec.isolation != RunIsolation::Snapshot).then(|| spec.isolation.as_str().to_owned()),

@@ -12,16 +12,16 @@ use millrace_namespace::{
 pub use millrace_repair::AMENDMENT_DEAD_LETTERS;
 pub use millrace_repair::{
     Amendments, Change, CodeGiven, CodeRequest, Correction, Counts, Member, NoPeers, NotRun, PartAsk, PartOf, Peers,
-    Phase, Repair, Request, SLOTS_MAX, SentPage, Step, TopicKept, Verified, Waiting, abandon, amend, amend_policy,
-    amendments, ask_apply, ask_run, changes, check_functions, close, declare_amendable, in_force, news, open,
-    open_code, part, repair, repairs, sent_page, too_old, undo,
+    Phase, Repair, Request, SLOTS_MAX, SentPage, Step, TopicKept, Verified, VerifiedRuns, Waiting, abandon, amend,
+    amend_policy, amendments, ask_apply, ask_run, changes, check_functions, close, declare_amendable, in_force, news,
+    open, open_code, part, repair, repairs, sent_page, too_old, undo,
 };
 use millrace_repair::{Attempts, DeadLetter, Due, Runner, drive, outcomes, take_due};
 use millrace_runtime::{Completion, Invocation, LogCalls};
 use millrace_wire::{Code, Result};
 pub(crate) use plan::Plans;
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -163,11 +163,27 @@ pub fn topics(namespace: &Namespace) -> Result<Vec<TopicKept>> {
     Ok(all.map(|of| TopicKept { log: of.log, topic: of.topic }).collect())
 }
 
-/// Replays the newest runs of each function in this process, at most this many, and says by name whether they leave the same again. Nothing
-/// is written. Functions are kept apart as a host does.
-pub fn verify(namespace: &Namespace, most: usize, isolation: &Arc<Isolation>) -> Result<BTreeMap<String, Verified>> {
+/// Replays the newest runs of each function in this process, at most this many, and says by name whether they leave the same again: those of
+/// a device with the twin of its function. With `only`, the runs of that device alone. Nothing is written. Functions are kept apart as a host
+/// does.
+pub fn verify(
+    namespace: &Namespace,
+    most: usize,
+    only: Option<&str>,
+    isolation: &Arc<Isolation>,
+) -> Result<VerifiedRuns> {
     let environment = in_place_of_host(namespace, isolation);
-    millrace_repair::verify(namespace, most, &mut Functions(Again::new(namespace, environment)))
+    millrace_repair::verify(namespace, most, only, &mut Functions(Again::new(namespace, environment)))
+}
+
+/// Whether no code is known with which runs of this function could be replayed, which were imported from devices.
+pub fn lacks_twin(namespace: &Namespace, function: Option<&str>) -> bool {
+    let twin = |name: &str| {
+        let (catalog, bindings) = (namespace.journal().catalog().ok()?, namespace.bindings().ok()?);
+        let definition = bindings.definition(catalog.function(name)?.id())?;
+        (!definition.is_without_code() || bindings.twin_of(definition).is_some()).then_some(())
+    };
+    function.and_then(twin).is_none()
 }
 
 /// What functions get from a process that is not the host.

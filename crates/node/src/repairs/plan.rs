@@ -285,6 +285,9 @@ fn find(namespace: &Namespace, request: Request, plan: &Plan) -> Result<PlanFoun
         if run.is_streamed {
             return Some(Kept::Streamed);
         }
+        if settings.code.is_empty() {
+            return super::lacks_twin(namespace, name).then_some(Kept::NoTwin);
+        }
         let has_code =
             *codes.entry(settings.code.clone()).or_insert_with(|| check_code(namespace.dir(), &settings.code).is_ok());
         match has_code {
@@ -309,7 +312,7 @@ fn find(namespace: &Namespace, request: Request, plan: &Plan) -> Result<PlanFoun
         |link: &&crate::links::LinkView| link.kind == "relay" && is_changed(&link.from) && Address::claims(&link.to);
     let records: u64 = own.iter().chain(&sent).map(|log| log.records).sum::<u64>() + corrects.records;
     let is_final = |run: &Candidate| {
-        let is_kept = run.kept.is_some_and(|kept| !matches!(kept, Kept::External | Kept::Cancelled));
+        let is_kept = run.kept.is_some_and(|kept| kept.stops());
         run.class == Class::Will && !run.pending && is_kept
     };
     let not_sent: Vec<RewritesDoc> = sent

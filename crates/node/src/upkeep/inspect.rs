@@ -74,6 +74,7 @@ pub(super) fn examine_with(
     let mut faulty = Vec::new();
     for function in namespace.functions()? {
         let fault = match &function.definition {
+            Ok(definition) if definition.is_without_code() => None,
             Ok(definition) => functions::check_code(namespace.dir(), &definition.code).err(),
             Err(error) => Some(error.clone()),
         };
@@ -101,6 +102,7 @@ pub fn salvage(view: &Namespace, to: &Path, progress: &mut dyn FnMut(u64, u64)) 
     let journal = view.journal().salvage(to, progress, &mut |dir, journal, salvaged| {
         for function in view.functions()? {
             if let Ok(definition) = &function.definition
+                && !definition.is_without_code()
                 && functions::check_code(&from, &definition.code).is_ok()
             {
                 functions::copy_code(&from, &definition.code, dir)?;

@@ -491,9 +491,10 @@ fn functions_that_do_not_leave_the_same_again_are_named() {
     }
     fixture.idle();
     let before = fixture.records("out");
-    let found = repairs::verify(&fixture.namespace, 2, &without_sandbox()).unwrap();
-    assert_eq!((found["same"].runs, found["same"].same, found["same"].differs), (2, 2, None));
-    assert_eq!((found["odd"].runs, found["odd"].same, found["odd"].differs.is_some()), (2, 0, true));
+    let found = repairs::verify(&fixture.namespace, 2, None, &without_sandbox()).unwrap();
+    let of = |function: &str| &found[&(function.to_owned(), None)];
+    assert_eq!((of("same").runs, of("same").same, of("same").differs), (2, 2, None));
+    assert_eq!((of("odd").runs, of("odd").same, of("odd").differs.is_some()), (2, 0, true));
     assert_eq!((fixture.records("out"), repairs::repairs(&fixture.namespace).unwrap()), (before, vec![]));
     drop(host);
 }
@@ -682,7 +683,7 @@ fn a_function_with_effects_outside_is_replayed_only_if_it_is_named() {
     let repair = open(&fixture, "raw", &[(1, Some("5")), (2, None)]);
     assert_eq!(done(&fixture, repair), Phase::Ready);
     let told = repairs::repair(&fixture.namespace, repair).unwrap();
-    assert_eq!(told.not_run, [NotRun { function: "notify".parse().unwrap(), runs: 1, unable: false }]);
+    assert_eq!(told.not_run, [NotRun { function: "notify".parse().unwrap(), runs: 1, unable: false, device: false }]);
     assert_eq!((told.counts.replayed, told.counts.cancelled), (1, 3), "a run without a record has nothing to keep");
     assert_eq!(ask(&fixture, Ask::Apply(repair)), Phase::Applied);
     let all = |log: &str| -> Vec<(u64, String)> {

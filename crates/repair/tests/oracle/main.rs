@@ -4,6 +4,7 @@
 
 mod across;
 mod chains;
+mod devices;
 mod model;
 mod program;
 mod world;

@@ -269,6 +269,9 @@ fn a_part_switches_once_its_initiator_has_whatever_its_runs_would_leave() {
         assert_eq!((part.phase, &*b.get("out", 1)), (Phase::Applied, "new"));
         assert_eq!((&*b.get("more", 1), &*b.get("more", 2)), ("new", "one more"));
         assert_eq!(b.get("copies", 1), "old");
-        assert_eq!(part.not_run, [NotRun { function: "stream".parse().unwrap(), runs: 1, unable: true }]);
+        assert_eq!(
+            part.not_run,
+            [NotRun { function: "stream".parse().unwrap(), runs: 1, unable: true, device: false }]
+        );
     });
 }

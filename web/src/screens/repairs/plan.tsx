@@ -62,6 +62,7 @@ const WHY: Record<string, string> = {
   "no-code": "the code that it ran is gone",
   "no-secret": "a secret that it was given is gone",
   "no-attempt": "its attempt has left the journal",
+  "no-twin": "it ran on a device, and its function has no twin",
   cancelled: "was cancelled, and stays so",
 };
 

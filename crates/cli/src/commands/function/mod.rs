@@ -72,6 +72,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec> {
     let mut spec = FunctionSpec::new(args.name.parse()?, args.runtime.into());
     spec.on = args.on.iter().map(|log| log.parse()).collect::<Result<Vec<LogName>>>()?;
     spec.on.dedup();
+    spec.at = args.at.as_deref().map(str::parse).transpose()?;
     spec.command = args.command.clone();
     if let Some(handler) = &args.handler {
         spec.handler = handler.clone();
@@ -131,6 +132,10 @@ fn deploy(namespace: &Namespace, args: &DeployArgs, out: &mut Out) -> Outcome {
     }
     let name = &deployed.name;
     let runs = match spec.on.as_slice() {
+        logs if spec.at.is_some() => {
+            let logs = logs.iter().map(|log| &**log).collect::<Vec<_>>().join(", ");
+            format!("is the twin of what devices run for every record of {logs}")
+        }
         [] => "runs only for appends that name it".to_string(),
         logs => format!("runs for every record of {}", logs.iter().map(|log| &**log).collect::<Vec<_>>().join(", ")),
     };
@@ -171,7 +176,10 @@ fn ls(place: &Place, out: &mut Out) -> Outcome {
                 definition.runtime.clone(),
                 definition.code.chars().take(8).collect(),
                 definition.on.join(", "),
-                may(definition),
+                definition
+                    .at
+                    .as_ref()
+                    .map_or_else(|| may(definition), |model| format!("runs on devices of model {model}")),
             ),
             None => {
                 let error = function.error.as_ref().map_or_else(String::new, ToString::to_string);
@@ -236,7 +244,8 @@ fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
     let logs = |scopes: &Option<Vec<String>>| scopes.as_deref().map_or_else(|| "every log".to_owned(), listed);
     for (key, value) in [
         ("runtime", definition.runtime.clone()),
-        ("code", definition.code.clone()),
+        ("runs on", definition.at.as_ref().map_or("this host".into(), |model| format!("devices of model {model}"))),
+        ("code", if definition.code.is_empty() { "-".into() } else { definition.code.clone() }),
         ("runs for", listed(&definition.on)),
         ("dead letters", definition.dead_letter.clone()),
         ("reads", logs(&definition.reads)),

@@ -24,7 +24,7 @@ use millrace_journal::RECORD_MAX_BYTES;
 use millrace_node::{
     Address, Code, Hlc, LogName, Result,
     application::units,
-    repairs::{self, CodeGiven, Verified},
+    repairs::{self, CodeGiven, Verified, VerifiedRuns},
 };
 use serde_json::{Value, json};
 use std::{
@@ -121,7 +121,7 @@ struct Plan<'a> {
     from: Option<u32>,
     unknown_readers: bool,
     /// By function: how many runs were replayed as they were, and how many left the same.
-    verified: Option<BTreeMap<String, Verified>>,
+    verified: Option<VerifiedRuns>,
     /// By namespace: its links to others.
     links: Vec<Vec<LinkDoc>>,
     /// By namespace: the logs that feed topics or mirror them, with the topics, if that is known.
@@ -303,7 +303,7 @@ impl<'a> Plan<'a> {
             return Some(Kept::Streamed);
         }
         // New code is checked when the repair is opened.
-        if run.has_other_code { None } else { self.sources.sources[at].lacks(settings) }
+        if run.has_other_code { None } else { self.sources.sources[at].lacks(name, settings) }
     }
 
     /// Candidates of a kind, grouped.
@@ -503,7 +503,7 @@ impl<'a> Plan<'a> {
     /// Whether the repair would stop at a run that cannot be replayed.
     fn stops(&self) -> bool {
         let [_, sent] = self.logs(|found| &found.rewrites);
-        let is_final = self.kept().into_keys().any(|(.., kept)| !matches!(kept, Kept::External | Kept::Cancelled));
+        let is_final = self.kept().into_keys().any(|(.., kept)| kept.stops());
         !sent.is_empty() || is_final || !self.fetches().is_empty() || self.is_too_large()
     }
 
@@ -674,11 +674,14 @@ impl<'a> Plan<'a> {
             line("claims", format!("{records} from outside stay; their clients named a changed record as the cause"))?;
         }
         let mut word = "verified";
-        for (function, verified) in self.verified.iter().flatten() {
+        for ((function, device), verified) in self.verified.iter().flatten() {
             let (same, of) = (verified.same, show::count(verified.runs, "run"));
-            let odd = verified
-                .differs
-                .map_or(String::new(), |run| format!("; {run} does not, so its replay may differ, too"));
+            let of = device.as_ref().map_or(of.clone(), |device| format!("{of} of device {device}"));
+            let odd = match (verified.differs, device) {
+                (None, _) => String::new(),
+                (Some(run), None) => format!("; {run} does not, so its replay may differ, too"),
+                (Some(run), Some(_)) => format!("; {run} does not: the firmware computes something else than its twin"),
+            };
             line(
                 std::mem::take(&mut word),
                 format!("{function:<16} {same} of {of} append the same records again{odd}"),
@@ -775,9 +778,11 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn verified_object((function, verified): (&String, &Verified)) -> Value {
+fn verified_object(((function, device), verified): (&(String, Option<String>), &Verified)) -> Value {
     let differs = verified.differs.map(|run| run.to_string());
-    json!({ "function": function, "runs": verified.runs, "same": verified.same, "differs": differs })
+    let mut object = json!({ "function": function, "runs": verified.runs, "same": verified.same, "differs": differs });
+    device.iter().for_each(|device| object["device"] = json!(device));
+    object
 }
 
 fn missing(log: &str, seqno: u64, bounds: Option<(u64, u64)>) -> millrace_node::Error {

@@ -288,11 +288,12 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
         }
     }
     let mut word = "not run";
-    for NotRunDoc { function, runs, unable } in &repair.not_run {
+    for NotRunDoc { function, runs, unable, device } in &repair.not_run {
         let runs = show::count(*runs, "run");
-        let why = match unable {
-            true => "which cannot be replayed",
-            false => "which may have effects outside the namespace",
+        let why = match (unable, device) {
+            (_, true) => "which ran on devices, and which no twin can replay",
+            (true, _) => "which cannot be replayed",
+            (false, _) => "which may have effects outside the namespace",
         };
         let text = format!("{runs} of {function}, {why}; the records that they appended stay");
         out.line(format!("  {:<11}{text}", std::mem::take(&mut word)))?;

@@ -13,18 +13,11 @@ use millrace_causality::{
 use millrace_journal::Kind;
 use millrace_node::{
     Address, Code, EventId, FunctionStat, Hlc, LogName, Namespace, Position, Result,
-    repairs::{self, CodeGiven, Verified},
+    repairs::{self, CodeGiven, VerifiedRuns},
     secrets::FunctionSecrets,
 };
 use serde_json::Value;
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, HashMap},
-    num::NonZero,
-    panic::resume_unwind,
-    path::Path,
-    thread,
-};
+use std::{cell::RefCell, collections::HashMap, num::NonZero, panic::resume_unwind, path::Path, thread};
 
 /// The maximum number of entries that are read from a known position on to find one.
 const READ_ON_MAX: usize = 256;
@@ -259,9 +252,9 @@ impl Sources {
     }
 
     /// Replays some runs of each function of the first namespace unchanged, and returns whether their output is the same.
-    pub fn verify(&self, most: usize) -> Result<BTreeMap<String, Verified>> {
+    pub fn verify(&self, most: usize) -> Result<VerifiedRuns> {
         match &self.sources[0].inner {
-            Inner::Files(namespace) => repairs::verify(namespace, most, &sandbox::isolation()?),
+            Inner::Files(namespace) => repairs::verify(namespace, most, None, &sandbox::isolation()?),
             Inner::Host(..) => {
                 Err(Code::CorrectionInvalid.error("--verify needs the namespace's files, not an address"))
             }
@@ -390,8 +383,11 @@ impl Source {
     }
 
     /// Why a run cannot be replayed with these settings, if the files show that.
-    pub fn lacks(&self, settings: &Settings) -> Option<Kept> {
+    pub fn lacks(&self, function: Option<&str>, settings: &Settings) -> Option<Kept> {
         let Inner::Files(namespace) = &self.inner else { return None };
+        if settings.code.is_empty() {
+            return repairs::lacks_twin(namespace, function).then_some(Kept::NoTwin);
+        }
         if millrace_node::functions::check_code(namespace.dir(), &settings.code).is_err() {
             return Some(Kept::NoCode);
         }

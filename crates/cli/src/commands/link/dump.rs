@@ -209,7 +209,7 @@ fn print_event(event: &Event, out: &mut Out) -> Outcome {
         return Ok(out.object(&event_object(event))?);
     }
     let what = match &event.what {
-        What::Append { log, seqno, payload } => {
+        What::Append { log, seqno, payload, .. } => {
             let cause = if event.cause.is_none() { String::new() } else { format!("  (by {})", event.cause) };
             format!("{log}@{seqno}  {}{cause}", show::brief(payload, RECORD_CHARS_MAX))
         }
@@ -217,7 +217,7 @@ fn print_event(event: &Event, out: &mut Out) -> Outcome {
         What::Trigger { .. } | What::Read { .. } => return Ok(()),
         What::Fired { attempt: 1, .. } => return Ok(()),
         What::Fired { function, attempt } => format!("run of {function}: attempt {attempt}"),
-        What::Done { function, outcome: number, code: error, log, seqno } => {
+        What::Done { function, outcome: number, code: error, log, seqno, .. } => {
             let error = code(*error).map_or_else(String::new, |code| format!(" ({code})"));
             format!("run of {function} for {log}@{seqno}: {}{error}", outcome(*number))
         }
@@ -251,7 +251,7 @@ fn note(what: u8, body: &[u8]) -> String {
 fn event_object(event: &Event) -> Value {
     let mut object = json!({ "kind": "", "id": show::id(event.id), "time": show::rfc3339(event.hlc), "cause": show::id(event.cause) });
     let kind = match &event.what {
-        What::Append { log, seqno, payload } => {
+        What::Append { log, seqno, payload, .. } => {
             (object["log"], object["seqno"]) = (json!(log), json!(seqno));
             show::put_data(&mut object, payload);
             "record"
@@ -268,7 +268,7 @@ fn event_object(event: &Event) -> Value {
             (object["function"], object["ranges"]) = (json!(function), json!(rows.len()));
             "read"
         }
-        What::Done { function, outcome: number, code: error, log, seqno } => {
+        What::Done { function, outcome: number, code: error, log, seqno, .. } => {
             (object["function"], object["log"], object["seqno"]) = (json!(function), json!(log), json!(seqno));
             (object["outcome"], object["code"]) = (json!(outcome(*number)), json!(code(*error)));
             "end"

@@ -2,12 +2,13 @@
 
 use crate::{
     args::{DeviceVerifyArgs, Global},
+    commands::sandbox,
     out::{Out, Style, Table},
     place::{Found, Place},
     report::{Failure, Outcome},
     show,
 };
-use millrace_node::{Code, EventId, Record, Result};
+use millrace_node::{Code, EventId, Record, Result, devices, repairs};
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 
@@ -44,38 +45,89 @@ fn newest(place: &Place, log: &str, most: u64) -> Result<Vec<Record>> {
 
 pub fn run(args: &DeviceVerifyArgs, global: &Global, out: &mut Out) -> Outcome {
     let place = Place::find(global)?;
-    let (on, log) = (format!("{}/{}", args.name, args.on), format!("{}/{}", args.name, args.log));
-    let inputs: HashMap<EventId, u64> =
-        newest(&place, &on, args.last)?.iter().map(|record| (record.id, record.seqno)).collect();
+    match (&args.log, &args.on, &args.twin) {
+        (Some(log), Some(on), Some(twin)) => compare(&place, args, (log, on, twin), out),
+        _ => replay(&place, args, out),
+    }
+}
+
+/// Replays runs of the device with the twins of their functions.
+fn replay(place: &Place, args: &DeviceVerifyArgs, out: &mut Out) -> Outcome {
+    let namespace = place.files()?;
+    if !devices::all(namespace)?.iter().any(|device| device.name == args.name) {
+        let detail = format!("no device '{}' has sent entries to this namespace", args.name);
+        return Err(Code::DeviceNotFound.error(detail).into());
+    }
+    let most = usize::try_from(args.last).unwrap_or(usize::MAX);
+    let found = repairs::verify(namespace, most, Some(&args.name), &sandbox::isolation()?)?;
+    if found.is_empty() {
+        let detail = format!(
+            "no run of device '{}' can be replayed: deploy a twin with `millrace function deploy MODEL.NAME --at MODEL`, or declare it in \
+             [devices.MODEL] of millrace.toml",
+            args.name
+        );
+        return Err(Code::FunctionNotFound.error(detail).into());
+    }
+    for ((function, _), verified) in &found {
+        let differs = verified.differs.map(|run| run.to_string());
+        if out.json() {
+            let (runs, same) = (verified.runs, verified.same);
+            out.object(
+                &json!({ "device": args.name, "function": function, "runs": runs, "same": same, "differs": differs }),
+            )?;
+            continue;
+        }
+        let runs = show::count(verified.runs, "run");
+        match differs {
+            None => {
+                out.line(format!("the firmware of {} and its twin {function} did the same in {runs}", args.name))?
+            }
+            Some(run) => {
+                let other = show::grouped(verified.runs - verified.same);
+                let said = format!(
+                    "the firmware of {} differs from its twin {function}: {other} of {runs} left other records, such as {run}",
+                    args.name
+                );
+                let said = out.styled(Style::Bad, &said);
+                out.line(said)?;
+            }
+        }
+    }
+    if found.values().all(|verified| verified.differs.is_none()) { Ok(()) } else { Err(Failure::Said(1)) }
+}
+
+/// Compares the records of the device with those of another function of the namespace.
+fn compare(place: &Place, args: &DeviceVerifyArgs, (log, on, twin_log): (&str, &str, &str), out: &mut Out) -> Outcome {
+    let (on, log) = (format!("{}/{on}", args.name), format!("{}/{log}", args.name));
+    // Records of runs that were not imported have the record that ran them as their cause.
+    let mut inputs: HashMap<EventId, Option<u64>> =
+        newest(place, &on, args.last)?.iter().map(|record| (record.id, Some(record.seqno))).collect();
     // Of each input, the device and its twin append about as many records.
-    let mut device = Outputs::new();
-    for record in newest(&place, &log, args.last)? {
-        if let Some(input) = inputs.get(&record.cause) {
-            device.entry(*input).or_default().push(record.payload);
+    let mut outputs = |log: &str| -> Result<Outputs> {
+        let mut outputs = Outputs::new();
+        for record in newest(place, log, args.last)? {
+            let input = match inputs.get(&record.cause) {
+                Some(input) => *input,
+                None => *inputs.entry(record.cause).or_insert(input_of(place, &on, record.cause)?),
+            };
+            if let Some(input) = input {
+                outputs.entry(input).or_default().push(record.payload);
+            }
         }
-    }
-    let (mut twin, mut runs) = (Outputs::new(), HashMap::new());
-    for record in newest(&place, &args.twin, args.last)? {
-        let input = match runs.get(&record.cause) {
-            Some(input) => *input,
-            None => *runs.entry(record.cause).or_insert(input_of(&place, &on, record.cause)?),
-        };
-        if let Some(input) = input {
-            twin.entry(input).or_default().push(record.payload);
-        }
-    }
+        Ok(outputs)
+    };
+    let (device, twin) = (outputs(&log)?, outputs(twin_log)?);
     // Only records that both have handled: one may be ahead of the other, and have a longer history.
     let mut both: Vec<u64> = device.keys().filter(|input| twin.contains_key(input)).copied().collect();
     both.sort_unstable();
     if both.is_empty() {
         let detail = format!(
-            "no record of '{on}' led to records of both '{log}' and '{}'; a function bound to '{on}' that appends to '{}' is the twin",
-            args.twin, args.twin
+            "no record of '{on}' led to records of both '{log}' and '{twin_log}'; a function bound to '{on}' that appends to '{twin_log}' is the twin"
         );
         return Err(Code::ValueInvalid.error(detail).into());
     }
     let differ: Vec<u64> = both.iter().filter(|input| device[input] != twin[input]).copied().collect();
-    report(args, (&on, &log), (&both, &differ), (&device, &twin), out)?;
+    report(args, (&on, &log, twin_log), (&both, &differ), (&device, &twin), out)?;
     if differ.is_empty() { Ok(()) } else { Err(Failure::Said(1)) }
 }
 
@@ -94,7 +146,7 @@ fn input_of(place: &Place, on: &str, run: EventId) -> Result<Option<u64>> {
 
 fn report(
     args: &DeviceVerifyArgs,
-    (on, log): (&str, &str),
+    (on, log, twin_log): (&str, &str, &str),
     (both, differ): (&[u64], &[u64]),
     (device, twin): (&Outputs, &Outputs),
     out: &mut Out,
@@ -108,7 +160,7 @@ fn report(
         );
         let first: Vec<_> = first.collect();
         return Ok(out.object(&json!({
-            "device": args.name, "log": log, "twin": args.twin, "compared": both.len(), "differ": differ.len(), "first": first,
+            "device": args.name, "log": log, "twin": twin_log, "compared": both.len(), "differ": differ.len(), "first": first,
         }))?);
     }
     let compared = show::count(both.len() as u64, "record");
@@ -119,7 +171,7 @@ fn report(
         "the firmware of {} differs from its twin: for {} of {compared} of {on}, '{log}' and '{}' have other records",
         args.name,
         show::grouped(differ.len() as u64),
-        args.twin
+        twin_log
     );
     let said = out.styled(Style::Bad, &said);
     out.line(said)?;

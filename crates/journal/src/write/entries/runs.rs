@@ -5,6 +5,7 @@ use crate::{
     catalog::{Function, Log},
     entry::{
         FLAG_CLAIMED, FLAG_EXTENDED, FLAG_SHADOW, Header, Kind, Position,
+        imported::{Imported, ImportedAttempt},
         payload::{self, Attempt, End, Origin, Outcome, Reads, Replaced, Run},
         row::Row,
     },
@@ -38,22 +39,24 @@ impl Transaction<'_> {
         Ok(Run { id, number })
     }
 
-    /// Stages a record that a device has under this seqno, which has to be the log's next one. Its cause is what the device says.
+    /// Stages a record that a device has under this seqno, which has to be the log's next one. Its cause is what the device says or, with the
+    /// record's number among those of the run, a run that was imported from there.
     pub fn append_imported(
         &mut self,
         log: &Log,
         seqno: u64,
         payload: &[u8],
-        cause: EventId,
-        imported: &payload::Imported,
+        (cause, of_run): (EventId, Option<u16>),
+        imported: &Imported,
     ) -> Result<Appended> {
         let next = self.next_of(log, payload.len())?;
         if next != seqno {
             let detail = format!("record {seqno} of log '{}' is not the next one, which is {next}", log.name());
             return Err(Code::LinkOutOfOrder.error(detail));
         }
-        let (kind, flags) = (Kind::Append as u8, FLAG_EXTENDED | FLAG_CLAIMED);
-        let header = Header { kind, flags, subject: log.id(), seqno, ..Header::default() };
+        let claimed = if of_run.is_some() { 0 } else { FLAG_CLAIMED };
+        let (kind, flags, ordinal) = (Kind::Append as u8, FLAG_EXTENDED | claimed, of_run.unwrap_or(0));
+        let header = Header { kind, flags, subject: log.id(), seqno, ordinal, ..Header::default() };
         let id = self.stage(header, cause, &[&imported.extension(), payload])?;
         Ok(Appended { seqno, id })
     }
@@ -119,6 +122,20 @@ impl Transaction<'_> {
         let (kind, seqno) = (Kind::Fired as u8, run.number);
         let header = Header { kind, subject: function, seqno, ordinal, ..Header::default() };
         self.stage(header, run.id, &[attempt.fields().bytes()])
+    }
+
+    /// Stages the attempt at a run that ended it in a device.
+    pub fn fired_imported(
+        &mut self,
+        function: u32,
+        run: Run,
+        attempt: &Attempt,
+        imported: &ImportedAttempt,
+    ) -> Result<EventId> {
+        let ordinal = u16::try_from(attempt.attempt).unwrap_or(u16::MAX);
+        let (kind, flags, seqno) = (Kind::Fired as u8, FLAG_EXTENDED, run.number);
+        let header = Header { kind, flags, subject: function, seqno, ordinal, ..Header::default() };
+        self.stage(header, run.id, &[&imported.extension(), attempt.fields().bytes()])
     }
 
     /// Stages what an attempt at a run read; nothing if that is nothing.

@@ -18,12 +18,16 @@ pub fn reason(kept: Kept) -> &'static str {
         Kept::NoSecret => "a secret that they were given no longer exists",
         Kept::NoAttempt => "the attempts have left the journal",
         Kept::Cancelled => "they were cancelled, and stay cancelled",
+        Kept::NoTwin => {
+            "they ran on devices, and no twin of the function is deployed; see `millrace function deploy --at`"
+        }
     }
 }
 
 /// The same for the name of a reason in documents.
 pub fn reason_of(word: &str) -> &'static str {
-    let all = [Kept::External, Kept::Streamed, Kept::NoCode, Kept::NoSecret, Kept::NoAttempt, Kept::Cancelled];
+    let all =
+        [Kept::External, Kept::Streamed, Kept::NoCode, Kept::NoSecret, Kept::NoAttempt, Kept::Cancelled, Kept::NoTwin];
     all.into_iter().find(|kept| kept.word() == word).map_or("for a reason that this version does not know", reason)
 }
 
