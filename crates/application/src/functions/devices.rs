@@ -65,7 +65,14 @@ pub(in super::super) fn read(
                 Ok(log) if declared.iter().chain(&devices.logs).any(|known| known.name == log) => {}
                 Ok(name) => {
                     let history = model.history;
-                    devices.logs.push(LogDeclaration { name, history, table: None, amendable: None, time: None });
+                    devices.logs.push(LogDeclaration {
+                        name,
+                        history,
+                        table: None,
+                        amendable: None,
+                        time: None,
+                        from: None,
+                    });
                 }
                 Err(message) => problems.add(span.clone(), message),
             }
