@@ -2,7 +2,7 @@
 //! pauses between any two steps.
 
 use millrace_namespace::{
-    AppendOptions, Code, CreateOptions, Durability, EventId, LogName, Namespace, Result,
+    AppendOptions, Code, CreateOptions, Durability, EventId, LogName, Namespace, Position, Result,
     replicas::{Batches, Imported, Loading, Replica, ReplicaStage},
     tables::When,
 };
@@ -29,7 +29,7 @@ const TABLES: [&str; 2] = ["grades", "totals"];
 type State = BTreeMap<(usize, Vec<u8>), (u64, Vec<u8>, u64)>;
 
 /// What tables of these names had before a position, or have now.
-fn state(namespace: &Namespace, names: [&str; 2], upto: Option<millrace_namespace::Position>) -> Result<State> {
+fn state(namespace: &Namespace, names: [&str; 2], upto: Option<Position>) -> Result<State> {
     let mut all = State::new();
     for (number, name) in names.into_iter().enumerate() {
         let (table, mut from) = (namespace.table(name)?, Vec::new());
@@ -164,7 +164,11 @@ impl World {
             self.cursor = Some((position, batches.upto));
         } else {
             let ends = (position, batches.upto);
+            let before = self.replica.journal().tail();
             assert_eq!(self.replica.import_batches(number, &names, ends, &batches.records)?, Imported::All);
+            if names == self::names() {
+                self.observe_each(before);
+            }
             self.last = (names == self::names()).then(|| (ends, batches.clone()));
         }
         self.first_follow &= !batches.is_newest;
@@ -186,7 +190,9 @@ impl World {
         // Not always all of it: a host may end here.
         let part = self.dice.roll(page.records.len() as u64 + 2) as usize;
         if part <= page.records.len() && self.dice.roll(3) > 0 {
-            return self.replica.load_records(table, &page.records[..part]);
+            self.replica.load_records(table, &page.records[..part])?;
+            self.observe();
+            return Ok(());
         }
         self.replica.load_records(table, &page.records)?;
         if !page.more {
@@ -226,6 +232,21 @@ impl World {
                 self.observed += 1;
             }
             Err(error) => assert!(matches!(error.code(), Code::ReplicaLoading | Code::LogNotFound), "{error}"),
+        }
+    }
+
+    /// What somebody saw between any two commits of an import.
+    fn observe_each(&mut self, from: Position) {
+        let (journal, mut ends) = (self.replica.journal(), Vec::new());
+        journal
+            .visit(from, journal.tail(), &mut |entry| {
+                ends.extend(entry.last.then_some(entry.end));
+                true
+            })
+            .unwrap();
+        for end in ends {
+            let seen = state(&self.replica, ["copy/grades", "copy/totals"], Some(end)).unwrap();
+            assert!(self.states.contains(&seen), "a state that never existed at the owner");
         }
     }
 
