@@ -106,6 +106,7 @@ const UNSAFE_FILES: &[&str] = &[
     "journal/src/medium/view.rs",
     "journal/src/store/control.rs",
     "journal/src/store/arena.rs",
+    "journal/src/store/sealed.rs",
     "journal/src/store/segments.rs",
     "journal/src/write/commit.rs",
     "journal/src/write/lock.rs",

@@ -14,7 +14,7 @@ use crate::{
         control::{self, Control, Remains},
         index,
         manifest::{self, Ancestor, Manifest},
-        sealed::{self, SEALED_PREFIX, Sealed},
+        sealed::{SEALED_PREFIX, SealedFiles},
         segments::{FOLDER, SEGMENT_HEADER_BYTES, SegmentHeader, Segments, io_error},
     },
     write::{
@@ -454,29 +454,9 @@ impl Journal {
         self.0.wake();
     }
 
-    /// The names of the sealed files beside the journal, and of those that were not completed.
-    pub fn sealed_names(&self) -> io::Result<Vec<String>> {
-        sealed::names(&*self.0.medium)
-    }
-
-    /// Opens a sealed file.
-    pub fn open_sealed(&self, name: &str) -> io::Result<Sealed> {
-        sealed::open(&*self.0.medium, name)
-    }
-
-    /// Makes a sealed file of about so many bytes, whose name begins with [`SEALED_PREFIX`], durable. Refused if the disk is nearly full.
-    pub fn seal(
-        &self,
-        name: &str,
-        bytes: u64,
-        fill: &mut dyn FnMut(&mut dyn io::Write) -> io::Result<()>,
-    ) -> Result<()> {
-        sealed::seal(&self.0, (name, bytes), fill)
-    }
-
-    /// Removes a sealed file; those who have it open keep it.
-    pub fn remove_sealed(&self, name: &str) -> io::Result<()> {
-        sealed::remove(&*self.0.medium, name)
+    /// The sealed files beside the journal.
+    pub fn sealed(&self) -> SealedFiles<'_> {
+        SealedFiles::of(&self.0)
     }
 
     /// Verifies every kept entry. `progress` gets the verified bytes and the total.

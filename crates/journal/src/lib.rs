@@ -57,7 +57,7 @@ pub use store::{
     index::Item,
     json,
     manifest::{Ancestor, Manifest},
-    sealed::{SEALED_PREFIX, Sealed},
+    sealed::{SEALED_PREFIX, Sealed, SealedFiles},
 };
 pub use write::{
     commit::{Appended, Committed, RECORD_MAX_BYTES, Transaction, lock_patience, lock_within},

@@ -89,7 +89,7 @@ fn write(journal: &Journal, log: &Log, freezing: &Freezing, head: &Head, name: &
     // A file never says anything that a power failure could take back.
     journal.sync(head.reach.upto.max(head.reach.copies))?;
     let (first, is_whole) = (journal.first(), freezing.kept.is_empty());
-    journal.seal(name, freezing.bytes(), &mut |out| {
+    journal.sealed().make(name, freezing.bytes(), &mut |out| {
         let mut keys = freezing.keys().map_err(std::io::Error::other)?;
         frozen::write((journal, log), head, out, &mut |key| {
             while let Some(found) = keys.next_into(key)? {
@@ -105,7 +105,7 @@ fn write(journal: &Journal, log: &Log, freezing: &Freezing, head: &Head, name: &
 
 /// Removes files that no view needs any more. Those who have one open keep it.
 fn tidy(journal: &Journal, log: &Log, view: &View, seen: u64) {
-    let (Ok(names), Ok(catalog)) = (journal.sealed_names(), journal.catalog()) else { return };
+    let (Ok(names), Ok(catalog)) = (journal.sealed().names(), journal.catalog()) else { return };
     let used: HashSet<&str> = view.files().collect();
     let logs: HashSet<u32> = catalog.logs().map(Log::id).collect();
     for name in &names {
@@ -115,7 +115,7 @@ fn tidy(journal: &Journal, log: &Log, view: &View, seen: u64) {
         let is_older = frozen::range_of(complete, log).is_some_and(|(_, of)| of <= seen);
         if (is_older && !used.contains(&**name)) || id.is_none_or(|id| !logs.contains(&id)) {
             // The next one tries again.
-            let _ = journal.remove_sealed(name);
+            let _ = journal.sealed().remove(name);
         }
     }
 }

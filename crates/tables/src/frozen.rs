@@ -103,7 +103,7 @@ pub(crate) fn range_of(name: &str, log: &Log) -> Option<(u64, u64)> {
 impl Frozen {
     /// Opens a file; `None` if it is not there, not complete, damaged, or of another journal.
     pub fn open(journal: &Journal, log: &Log, name: &str) -> Option<Self> {
-        let file = journal.open_sealed(name).ok()?;
+        let file = journal.sealed().open(name).ok()?;
         let bytes = file.as_ref();
         let at = bytes.len().checked_sub(HEAD_BYTES)?;
         let head = &bytes[at..];

@@ -188,7 +188,7 @@ impl View {
 
     /// Uses the files that some process has written, if they have more than this record and are sound. Whether it does.
     fn open(&mut self, journal: &Journal, log: &Log, beyond: u64) -> bool {
-        let names = journal.sealed_names().unwrap_or_default();
+        let names = journal.sealed().names().unwrap_or_default();
         let mut ranges: Vec<(u64, u64, &str)> =
             names.iter().filter_map(|name| range_of(name, log).map(|(since, seen)| (since, seen, &**name))).collect();
         // The one with the most first.
@@ -227,7 +227,7 @@ impl View {
             return false;
         }
         let is_being_written = |name: &String| name.starts_with(&crate::frozen::prefix(log)) && name.contains('.');
-        let names = journal.sealed_names().unwrap_or_default();
+        let names = journal.sealed().names().unwrap_or_default();
         // Another process may be at it; if it does not come to an end, this one is.
         self.taken >= 2 * records.max(TRY_AGAIN) || !names.iter().any(is_being_written)
     }

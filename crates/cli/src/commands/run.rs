@@ -146,8 +146,12 @@ fn show_run(run: &RunDoc, out: &mut Out) -> Outcome {
     out.line(format!("cause      {} ({origin})", run.cause.as_deref().unwrap_or("-")))?;
     out.line(format!("triggered  {} ({})", show::rfc3339(triggered), show::ago(triggered, now_us)))?;
     for attempt in &run.attempts {
-        let began = show::moment(&attempt.time).and_then(|at| show::between(triggered, at)).unwrap_or_default();
-        out.line(format!("attempt    {} began {began} after the trigger", attempt.attempt))?;
+        // That of a device was before the trigger came to this host.
+        let began = match show::moment(&attempt.time).and_then(|at| show::between(triggered, at)) {
+            Some(began) => format!("{began} after the trigger"),
+            None => attempt.time.clone(),
+        };
+        out.line(format!("attempt    {} began {began}", attempt.attempt))?;
     }
     for record in &run.reads {
         out.line(format!("read       {record}"))?;

@@ -57,54 +57,62 @@ fn path(name: &str) -> String {
     format!("{FOLDER}/{name}")
 }
 
-/// The names of all sealed files, and of those that were not completed.
-pub(crate) fn names(medium: &dyn Medium) -> io::Result<Vec<String>> {
-    Ok(medium.list(FOLDER)?.into_iter().filter(|name| name.starts_with(SEALED_PREFIX)).collect())
-}
+/// The sealed files of a journal.
+pub struct SealedFiles<'j>(&'j Inner);
 
-/// Removes a file; those who have it open keep it.
-pub(crate) fn remove(medium: &dyn Medium, name: &str) -> io::Result<()> {
-    medium.remove(&path(name))
-}
-
-/// Opens a file.
-pub(crate) fn open(medium: &dyn Medium, name: &str) -> io::Result<Sealed> {
-    let bytes = medium.identify(&path(name))?.1;
-    medium.map(&path(name), bytes.max(1), false).map(Sealed)
-}
-
-/// Makes a file of about so many bytes, durable when this returns. It replaces one of the same name.
-pub(crate) fn seal(
-    inner: &Inner,
-    (name, bytes): (&str, u64),
-    fill: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
-) -> Result<()> {
-    if inner.is_view {
-        return Err(Code::ReadOnly.error("the namespace is only looked at"));
+impl<'j> SealedFiles<'j> {
+    pub(crate) fn of(inner: &'j Inner) -> Self {
+        Self(inner)
     }
-    // What can be derived takes no storage that appends need.
-    let room = inner.medium.space().map(|space| (space.available_bytes, space.needed_bytes(inner.segments.bytes())));
-    if room.is_some_and(|(available, needed)| available < needed.saturating_add(bytes)) {
-        return Err(Code::DiskFull.error(format!("{name}: about {bytes} bytes")));
+
+    /// The names of all of them, and of those that were not completed.
+    pub fn names(&self) -> io::Result<Vec<String>> {
+        let names = self.0.medium.list(FOLDER)?;
+        Ok(names.into_iter().filter(|name| name.starts_with(SEALED_PREFIX)).collect())
     }
-    // One process may have the namespace open twice.
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    let made = MADE.fetch_add(1, Ordering::Relaxed);
-    let (medium, fresh) = (&*inner.medium, path(&format!("{name}.{}-{made}", std::process::id())));
-    let mut write = || {
-        medium.remove(&fresh)?;
-        let region = medium.map(&fresh, 1, true)?;
-        let mut out = BufWriter::with_capacity(BUFFER_BYTES, Unsealed { medium, region: &region, at: 0 });
-        fill(&mut out)?;
-        out.flush()?;
-        drop(out);
-        medium.flush(&region)?;
-        medium.rename(&fresh, &path(name))?;
-        medium.flush_names(FOLDER).map_err(io::Error::from)
-    };
-    write().map_err(|error| {
-        // Blocks that it got of a full disk are released.
-        let _ = medium.remove(&fresh);
-        io_error(name, &error)
-    })
+
+    /// Removes one; those who have it open keep it.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.medium.remove(&path(name))
+    }
+
+    /// Opens one.
+    pub fn open(&self, name: &str) -> io::Result<Sealed> {
+        let bytes = self.0.medium.identify(&path(name))?.1;
+        self.0.medium.map(&path(name), bytes.max(1), false).map(Sealed)
+    }
+
+    /// Makes one of about so many bytes, whose name begins with [`SEALED_PREFIX`], durable. It replaces one of the same name. Refused if the
+    /// disk is nearly full: what can be derived takes no storage that appends need.
+    pub fn make(&self, name: &str, bytes: u64, fill: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+        // One process may have the namespace open twice.
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let inner = self.0;
+        if inner.is_view {
+            return Err(Code::ReadOnly.error("the namespace is only looked at"));
+        }
+        let room =
+            inner.medium.space().map(|space| (space.available_bytes, space.needed_bytes(inner.segments.bytes())));
+        if room.is_some_and(|(available, needed)| available < needed.saturating_add(bytes)) {
+            return Err(Code::DiskFull.error(format!("{name}: about {bytes} bytes")));
+        }
+        let made = MADE.fetch_add(1, Ordering::Relaxed);
+        let (medium, fresh) = (&*inner.medium, path(&format!("{name}.{}-{made}", std::process::id())));
+        let mut write = || {
+            medium.remove(&fresh)?;
+            let region = medium.map(&fresh, 1, true)?;
+            let mut out = BufWriter::with_capacity(BUFFER_BYTES, Unsealed { medium, region: &region, at: 0 });
+            fill(&mut out)?;
+            out.flush()?;
+            drop(out);
+            medium.flush(&region)?;
+            medium.rename(&fresh, &path(name))?;
+            medium.flush_names(FOLDER).map_err(io::Error::from)
+        };
+        write().map_err(|error| {
+            // Blocks that it got of a full disk are released.
+            let _ = medium.remove(&fresh);
+            io_error(name, &error)
+        })
+    }
 }

@@ -62,7 +62,8 @@ pub fn get(context: &Context) -> Outcome<Measured> {
              In the same repetition: Namespace::get of random records with the same values of a log in the same \
              journal, {}; ratio: {}; a BTreeMap of the standard library, {}. The keys of a table are in \
              files and, if they have changed since, in a sorted map in memory, and the values stand in the journal: a get \
-             finds the key, copies the record from the mapped journal, and verifies its checksum. No library of LMDB is part of the bench. p50 and p99 include {} µs for the clock.",
+             finds the key, copies the record from the mapped journal, and verifies its checksum. No library of \
+             LMDB is part of the bench. p50 and p99 include {} µs for the clock.",
             VALUE.len(),
             gets.spread(),
             records.spread(),
