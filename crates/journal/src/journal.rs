@@ -14,7 +14,7 @@ use crate::{
         control::{self, Control, Remains},
         index,
         manifest::{self, Ancestor, Manifest},
-        sealed::{SEALED_PREFIX, SealedFiles},
+        sealed::{self, SealedFiles},
         segments::{FOLDER, SEGMENT_HEADER_BYTES, SegmentHeader, Segments, io_error},
     },
     write::{
@@ -693,7 +693,7 @@ impl Inner {
         // The durable watermark stays until a later one replaces it, so that an interrupted recovery hides no damage.
         self.control.reset(self.namespace.get(), self.medium.boot());
         self.arena = Arena::create(&self.medium).map_err(|error| io_error(arena::NAME, &error))?;
-        self.remove_stray_indexes();
+        sealed::remove_others(&*self.medium);
         let first = self.segments.start(manifest.first_segment);
         self.control.upkeep.first.store(first, Ordering::Release);
         let recovered = recovery::recover(self, manifest, &remains, on_damage)?;
@@ -747,16 +747,6 @@ impl Inner {
         })?;
         self.control.writer.poison.store(0, Ordering::SeqCst);
         Ok(())
-    }
-
-    /// Removes what is no index of this version.
-    fn remove_stray_indexes(&self) {
-        let names = self.medium.list("index").unwrap_or_default().into_iter().map(|name| format!("index/{name}"));
-        // What a sealed file has was durable before the file was.
-        let is_stray = |name: &String| name != arena::NAME && !name.starts_with(&format!("index/{SEALED_PREFIX}"));
-        for name in names.filter(is_stray) {
-            let _ = self.medium.remove(&name); // It only wastes space; the next unclean open tries again.
-        }
     }
 
     pub(crate) fn set_catalog(&self, catalog: Arc<Catalog>, version: u64) {

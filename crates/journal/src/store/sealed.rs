@@ -3,7 +3,7 @@
 //! They stand beside the arena, and whoever made one may remove it at any time. A file that is not complete never gets its name. What is in
 //! one has to be checked by those who read it: the journal knows only bytes.
 
-use super::segments::io_error;
+use super::{arena, segments::io_error};
 use crate::{
     journal::Inner,
     medium::{Medium, Region},
@@ -55,6 +55,14 @@ impl Write for Unsealed<'_> {
 
 fn path(name: &str) -> String {
     format!("{FOLDER}/{name}")
+}
+
+/// Removes what is neither the arena nor a sealed file. What a sealed file has was durable before the file was, so it stays.
+pub(crate) fn remove_others(medium: &dyn Medium) {
+    let names = medium.list(FOLDER).unwrap_or_default().into_iter();
+    for name in names.filter(|name| path(name) != arena::NAME && !name.starts_with(SEALED_PREFIX)) {
+        let _ = medium.remove(&path(&name)); // It only wastes space; the next unclean open tries again.
+    }
 }
 
 /// The sealed files of a journal.
