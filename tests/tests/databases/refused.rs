@@ -81,6 +81,28 @@ fn refused_writes_become_dead_letters_and_the_stream_goes_on() {
 }
 
 #[test]
+fn a_database_refuses_changes_of_others_while_the_setting_says_so() {
+    let (postgres, place, host) = constrained();
+    let (port, url) = (host.port(), postgres.url());
+    let try_it =
+        "DO $$ BEGIN UPDATE grades SET value = '9'; EXCEPTION WHEN object_not_in_prerequisite_state THEN NULL; END $$";
+    let set = ["table", "database", "main", "--url", &url, "--secret", "main-password"];
+    assert!(place.run([&set[..], &["--refuse-outside"]].concat()).ok().text().contains("changed"));
+    let guards = "SELECT tgname::text FROM pg_trigger WHERE tgrelid = 'grades'::regclass AND tgname LIKE 'millrace%'";
+    eventually("the table has its trigger", || postgres.query(guards).len() == 1);
+    postgres.query(try_it);
+    assert_eq!(postgres.value("grades", "alice").as_deref(), Some("1"));
+    assert_eq!(ask(port, "PUT", "tables/grades/keys/alice", "2").status, 200);
+    assert_eq!(postgres.value("grades", "alice").as_deref(), Some("2"));
+    assert!(place.run(set).ok().text().contains("changed"));
+    eventually("the table has no trigger", || postgres.query(guards).is_empty());
+    postgres.query(try_it);
+    assert_eq!(postgres.value("grades", "alice").as_deref(), Some("9"));
+    let cache = ["table", "database", "cache", "--url", "redis://127.0.0.1:6379", "--refuse-outside"];
+    place.run(cache).fails("MR7324", 2);
+}
+
+#[test]
 fn a_database_that_somebody_has_changed_gets_all_values_again() {
     let (postgres, place, host) = constrained();
     let port = host.port();
