@@ -14,7 +14,7 @@ use millrace_namespace::definition::{
     RunIsolation, Runtime, SCOPES_MAX, SECRETS_MAX, TIMEOUT_MAX,
 };
 use millrace_namespace::tasks;
-use millrace_wire::{Error, LogName, Name};
+use millrace_wire::{Error, LogName, Name, TableMode};
 use std::{
     path::{Path, PathBuf},
     str::FromStr,
@@ -292,6 +292,12 @@ fn read_order(section: &Section<'_>, spec: &mut FunctionSpec, problems: &mut Col
     if let Some(isolation) = section.parsed::<RunIsolation>("isolation", problems) {
         spec.isolation = isolation.value;
     }
+    let modes = [
+        ("external", TableMode::External),
+        ("asynchronous", TableMode::Asynchronous),
+        ("synchronous", TableMode::Synchronous),
+    ];
+    spec.table_mode = section.word("table_mode", &modes, problems).map(|placed| placed.value);
     if let Some(network) = section.flag("network", problems) {
         spec.network = network;
     }

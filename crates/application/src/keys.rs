@@ -363,6 +363,12 @@ pub const FUNCTION: &[Key] = &[
          changed: another key, a range, or the number of a log's newest record. Not for streamed functions.",
     ),
     key(
+        "table_mode",
+        "`\"external\"`, `\"asynchronous\"` or `\"synchronous\"`",
+        "that of each table",
+        "How what depends on the function's changes of tables waits for their databases, instead of the `mode` of the tables.",
+    ),
+    key(
         "network",
         "`true` or `false`",
         "`false`",

@@ -13,7 +13,7 @@
 use super::{
     Shared,
     publish::Fate,
-    stage::{APPENDS_MAX, Awaiting, Printing, Target, is_synchronous, now_ns},
+    stage::{APPENDS_MAX, Awaiting, Printing, Target, has_database, now_ns},
     worker::{Batch, Fired},
 };
 use millrace_journal::{Kind, Position};
@@ -285,13 +285,13 @@ impl<'a> StreamedCalls<'a> {
         self.rights().readable(log, None)
     }
 
-    /// What a run with a network reads, it can show. No run reads what the database of a synchronous table lacks.
+    /// What a run with a network reads, it can show. No run reads a synchronous change that its database lacks.
     fn await_written(&mut self, log: &str) -> Result<()> {
         let journal = self.shared.namespace.journal();
         let waited = match self.batch.starter.definition().spec.network {
             true => self.shared.await_written(journal.tail()),
-            false => journal.catalog().and_then(|catalog| match catalog.log(log).filter(|log| is_synchronous(log)) {
-                Some(log) => self.shared.written(vec![(log.id(), 0)]),
+            false => journal.catalog().and_then(|catalog| match catalog.log(log).filter(|log| has_database(log)) {
+                Some(log) => self.shared.synchronous(log),
                 None => Ok(()),
             }),
         };

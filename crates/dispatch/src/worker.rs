@@ -10,14 +10,14 @@ use super::{
     state::is_transient,
     streamed::StreamedCalls,
 };
-use millrace_journal::{Attempt, Catalog, Function, Position};
+use millrace_journal::{Attempt, Catalog, Function, Log, Position};
 use millrace_namespace::{
     Need, Shows, Site,
     runs::pending::RecordOf,
     tasks::{self, Pool},
 };
 use millrace_runtime::{Completion, Executor, Invocation, ObjectCalls, Outcome, Progress, Replay, Rest as Onward, Run};
-use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
+use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result, TableMode};
 use std::{
     cell::{Cell, RefCell},
     sync::Arc,
@@ -155,6 +155,16 @@ impl Awaiting for Shared {
             needs.extend(gate.needs(Site::Get, &shows));
         }
         self.await_needs(&needs)
+    }
+
+    fn synchronous(&self, table: &Log) -> Result<()> {
+        let gate = self.namespace.gate();
+        let of_table = table.table().is_some_and(|options| options.mode == TableMode::Synchronous);
+        if !gate.may_wait() || !(of_table || self.namespace.bindings()?.has_synchronous()) {
+            return Ok(());
+        }
+        let shows = Shows::Synchronous { log: table.id(), upto: self.namespace.journal().tail() };
+        self.await_needs(&gate.needs(Site::Get, &shows))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Functions.
 
 use crate::ErrorDoc;
+use millrace_wire::TableMode;
 use serde::{Deserialize, Serialize};
 
 /// A part of the list of functions.
@@ -56,6 +57,9 @@ pub struct DefinitionDoc {
     /// What its runs may see of others: `serializable`; absent if that is `snapshot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
+    /// How what depends on its changes of tables waits for their databases; absent if as their own modes say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table_mode: Option<TableMode>,
     /// Absent from hosts that know no sandboxes.
     #[serde(default)]
     pub network: bool,

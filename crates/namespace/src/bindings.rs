@@ -6,7 +6,7 @@ use crate::{
     replicas,
 };
 use millrace_journal::{Catalog, Log};
-use millrace_wire::{Error, LogName, Result};
+use millrace_wire::{Error, LogName, Result, TableMode};
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, PoisonError, RwLock},
@@ -30,6 +30,7 @@ pub struct Bindings {
     mirrors: HashSet<u32>,
     of_devices: HashSet<u32>,
     replicas: HashSet<u32>,
+    has_synchronous: bool,
 }
 
 impl Bindings {
@@ -53,6 +54,8 @@ impl Bindings {
                     }
                 }
             }
+            let is_synchronous = |it: &Arc<Definition>| it.spec.table_mode == Some(TableMode::Synchronous);
+            bindings.has_synchronous |= definition.as_ref().is_ok_and(is_synchronous);
             bindings.functions.insert(function.id(), definition);
         }
         bindings
@@ -66,6 +69,11 @@ impl Bindings {
     /// The functions bound to a log.
     pub fn of_log(&self, log: u32) -> &[Bound] {
         self.by_log.get(&log).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether there is a function whose changes of tables are synchronous.
+    pub fn has_synchronous(&self) -> bool {
+        self.has_synchronous
     }
 
     /// Whether a log is the mirror of a topic.

@@ -10,7 +10,7 @@ pub use amend::{AMEND_AGE_MAX, AMEND_COUNT_MAX, AmendPolicy};
 pub use rights::{Checked, LogScope, Readable, Rights, SCOPES_MAX, SECRETS_MAX, SendScope, Writable};
 
 use millrace_journal::json::{self, Unread};
-use millrace_wire::{Code, Error, LogName, Name, Result};
+use millrace_wire::{Code, Error, LogName, Name, Result, TableMode};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
@@ -169,6 +169,9 @@ pub struct FunctionSpec {
     /// What its runs may see of others.
     #[serde(default, skip_serializing_if = "RunIsolation::is_default")]
     pub isolation: RunIsolation,
+    /// How what depends on the changes that its runs make to tables waits for their databases, instead of the tables' own modes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table_mode: Option<TableMode>,
     /// Its rights.
     #[serde(default, skip_serializing_if = "Rights::is_default")]
     pub rights: Rights,
@@ -204,6 +207,7 @@ impl FunctionSpec {
             streamed: false,
             network: false,
             isolation: RunIsolation::default(),
+            table_mode: None,
             rights: Rights::default(),
             at: None,
         }
@@ -405,6 +409,7 @@ mod tests {
             secrets: vec!["api-key".parse().unwrap()],
         };
         spec.isolation = RunIsolation::Serializable;
+        spec.table_mode = Some(TableMode::Asynchronous);
         let definition = Definition { confined: true, ..definition(spec) };
         assert_eq!(Definition::from_attributes("f", &definition.to_attributes()).unwrap(), definition);
         assert_eq!(

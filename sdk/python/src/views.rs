@@ -157,6 +157,7 @@ fn set(spec: &mut FunctionSpec, key: &str, value: &Value) -> Result<()> {
         "ordered" => spec.ordered = value.as_bool().ok_or_else(odd)?,
         "streamed" => spec.streamed = value.as_bool().ok_or_else(odd)?,
         "isolation" => spec.isolation = text()?.parse()?,
+        "table_mode" => spec.table_mode = Some(serde_json::from_value(value.clone()).map_err(|_| odd())?),
         "network" => spec.network = value.as_bool().ok_or_else(odd)?,
         "reads" => spec.rights.reads = Some(parsed(value, odd)?),
         "appends" => spec.rights.appends = Some(parsed(value, odd)?),

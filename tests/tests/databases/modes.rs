@@ -1,4 +1,4 @@
-//! Runs that wait for the database: those of synchronous tables, and those that ask for it.
+//! Runs that wait for the database: those of synchronous tables and functions, and those that ask for it.
 
 use crate::{
     http::{Request, ask},
@@ -14,6 +14,13 @@ const FUNCTIONS: &str = r#"
 [logs.seen]
 [logs.other]
 [logs.echo]
+[logs.quick]
+[logs.exactly]
+[logs.careful]
+[logs.watched]
+[tables.events]
+database = "main"
+mode = "asynchronous"
 [tables.grades]
 database = "main"
 [tables.exact]
@@ -29,6 +36,29 @@ runtime = "python"
 code = "modes.py"
 handler = "modes:answer"
 on = ["asks"]
+[functions.quick]
+runtime = "python"
+code = "modes.py"
+handler = "modes:put"
+on = ["quick"]
+table_mode = "asynchronous"
+[functions.exactly]
+runtime = "python"
+code = "modes.py"
+handler = "modes:put"
+on = ["exactly"]
+table_mode = "synchronous"
+[functions.careful]
+runtime = "python"
+code = "modes.py"
+handler = "modes:note"
+on = ["careful"]
+table_mode = "external"
+[functions.watch]
+runtime = "python"
+code = "modes.py"
+handler = "modes:watch"
+on = ["grades"]
 [functions.echo]
 runtime = "python"
 code = "modes.py"
@@ -56,6 +86,18 @@ def answer(record, ctx):
         ctx.externalize()
 
 
+def put(record, ctx):
+    ctx.table('grades')[record.text()] = 2
+
+
+def note(record, ctx):
+    ctx.table('events')[record.text()] = 2
+
+
+def watch(record, ctx):
+    ctx.append('watched', ctx.table(record.log).change(record).key)
+
+
 def echo(record, ctx):
     ctx.append('echo', record.data)
 ";
@@ -78,11 +120,17 @@ fn latest(port: u16, log: &str) -> u64 {
 /// Runs of another function go on, and `seen` gets no record.
 #[track_caller]
 fn nothing_is_seen(port: u16, seen: u64) {
+    nothing_is_new(port, "seen", seen);
+}
+
+/// Runs of another function go on, and a log gets no record.
+#[track_caller]
+fn nothing_is_new(port: u16, log: &str, seen: u64) {
     for _ in 0..ROUNDS {
         let before = latest(port, "echo");
         assert!(ask(port, "POST", "logs/other/records", "x").status < 300);
         eventually("the other function runs", || latest(port, "echo") > before);
-        assert_eq!(latest(port, "seen"), seen, "a run went on");
+        assert_eq!(latest(port, log), seen, "a run went on");
     }
 }
 
@@ -138,4 +186,41 @@ fn a_run_waits_for_what_it_has_read_if_it_asks_for_that() {
     }
     eventually("all have run", || postgres.value("grades", "count").as_deref() == Some("20"));
     assert!(place.run(["--json", "run", "ls", "--state", "dead"]).ok().objects().is_empty());
+}
+
+#[test]
+fn a_function_has_a_mode_of_its_own() {
+    let postgres = Postgres::start();
+    let place = place(&postgres);
+    let host = Host::start(place.command(["--json", "serve", "--name", "site", "--listen", "127.0.0.1:0"]));
+    let port = host.port();
+    let append = |log: &str, key: &str| assert!(ask(port, "POST", &format!("logs/{log}/records"), key).status < 300);
+    assert_eq!(ask(port, "PUT", "tables/grades/keys/a", "1").status, 200);
+    assert_eq!(ask(port, "PUT", "tables/events/keys/a", "1").status, 200);
+    place.run(["table", "externalize"]).ok();
+    eventually("the function has run", || latest(port, "watched") == 1);
+    let block = postgres.block("grades\", \"events");
+    // Nothing waits for the changes of an asynchronous function, though the table is external.
+    append("quick", "q");
+    eventually("the other function has run", || latest(port, "watched") == 2);
+    let answer = ask(port, "GET", "tables/grades/keys/q", "");
+    assert_eq!((answer.status, &*answer.body), (200, "2"));
+    // Answers wait for the changes of an external one, though the table is asynchronous.
+    append("careful", "c");
+    eventually("the record is there", || latest(port, "events") == 2);
+    let mut careful = Request::send(port, "GET", "tables/events/keys/c", "", "").unwrap();
+    // No run starts because of a synchronous change, and none reads it.
+    append("exactly", "e");
+    eventually("the record is there", || latest(port, "grades") == 3);
+    nothing_is_new(port, "watched", 2);
+    append("asks", "grades");
+    nothing_is_seen(port, 0);
+    assert_eq!(postgres.value("grades", "q"), None);
+    assert!(careful.poll().is_none());
+    drop(block);
+    eventually("all runs have ended", || (latest(port, "watched"), latest(port, "seen")) == (3, 1));
+    let answer = careful.wait().unwrap();
+    assert_eq!((answer.status, &*answer.body), (200, "2"));
+    let values = [("grades", "q"), ("events", "c"), ("grades", "e")].map(|(table, key)| postgres.value(table, key));
+    assert_eq!(values, [(); 3].map(|()| Some("2".to_owned())));
 }

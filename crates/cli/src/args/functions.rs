@@ -1,5 +1,6 @@
 //! `millrace function …`, `millrace run …` and `millrace journal …`
 
+use super::data::ModeArg;
 use crate::complete;
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::ArgValueCompleter;
@@ -224,6 +225,9 @@ pub struct DeployArgs {
     /// that it has read [default: snapshot]
     #[arg(long, value_name = "LEVEL")]
     pub isolation: Option<String>,
+    /// How what depends on the function's changes of tables waits for their databases [default: that of each table]
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub table_mode: Option<ModeArg>,
     /// Let the function use the host's network
     #[arg(long)]
     pub network: bool,

@@ -27,7 +27,7 @@ use millrace_namespace::{
     tasks::Pool,
 };
 use millrace_runtime::{Asked, LogCalls, ObjectCalls, Replay};
-use millrace_wire::{Address, Code, Error, EventId, LogName, Result, TableMode, table::TableRequest};
+use millrace_wire::{Address, Code, Error, EventId, LogName, Result, table::TableRequest};
 use std::{
     cell::RefCell,
     collections::{BTreeMap, HashMap, HashSet},
@@ -223,9 +223,9 @@ impl<'a> Stage<'a> {
         Some(of_logs.chain(effects.keyed.seen()).collect())
     }
 
-    /// The number of a log that is a synchronous table of a database.
-    pub fn is_synchronous(&self, name: &str) -> Option<u32> {
-        self.view.catalog().log(name).filter(|log| is_synchronous(log)).map(Log::id)
+    /// A log that is a table with a database.
+    pub fn in_database(&self, name: &str) -> Option<Log> {
+        self.view.catalog().log(name).filter(|log| has_database(log)).cloned()
     }
 
     /// The run is repeated, however it ends, and the attempt does not count.
@@ -376,9 +376,9 @@ fn others(visible: &[(usize, usize)], run: usize) -> u64 {
     visible.partition_point(|(of, _)| *of < run) as u64
 }
 
-/// Whether no run reads what the database of this table lacks.
-pub(super) fn is_synchronous(log: &Log) -> bool {
-    log.table().is_some_and(|options| options.database.is_some() && options.mode == TableMode::Synchronous)
+/// Whether the log is a table with a database.
+pub(super) fn has_database(log: &Log) -> bool {
+    log.table().is_some_and(|options| options.database.is_some())
 }
 
 /// Waits until databases have what these records depend on: each is a log and a seqno, 0 for the whole log.
@@ -387,6 +387,13 @@ pub(super) trait Awaiting {
     ///
     /// MR7310: it takes too long, or the host stops.
     fn written(&self, records: Vec<(u32, u64)>) -> Result<()>;
+
+    /// Waits until the database of a table has the synchronous changes of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Awaiting::written`].
+    fn synchronous(&self, table: &Log) -> Result<()>;
 }
 
 /// Answers the calls of one run.
@@ -440,10 +447,10 @@ impl RunCalls<'_, '_> {
         waited
     }
 
-    /// No run sees a write to a synchronous table before the database has it.
+    /// No run sees a synchronous change before the database has it.
     fn await_synchronous(&self, log: &str) -> Result<()> {
-        let waits = self.stage.borrow().is_synchronous(log).map(|log| self.awaiting.written(vec![(log, 0)]));
-        match waits {
+        let table = self.stage.borrow().in_database(log);
+        match table.map(|table| self.awaiting.synchronous(&table)) {
             Some(Err(error)) => {
                 self.stage.borrow_mut().repeat(self.run);
                 Err(error)

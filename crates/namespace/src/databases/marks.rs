@@ -75,10 +75,10 @@ struct Open {
     mark: Mark,
     start: Option<Position>,
     own: [Unwritten; DATABASES_MAX],
-    /// The databases for which answers wait because of its own changes.
-    waits: [bool; DATABASES_MAX],
-    /// Those for which runs wait because of its own changes.
-    is_synchronous: [bool; DATABASES_MAX],
+    /// Its own changes: the run, if there is one, the database, and the mode of the table.
+    changes: Vec<(EventId, usize, TableMode)>,
+    /// The runs that end with it, and their functions.
+    ended: HashMap<EventId, u32>,
     /// The runs of which it has entries, and those that end with it.
     runs: Vec<(EventId, bool)>,
     logs: Vec<u32>,
@@ -91,7 +91,7 @@ struct Marked {
     mark: Mark,
     /// The part of the mark that does not come from its own changes.
     inherited: Mark,
-    /// What runs wait for: its own changes of synchronous tables.
+    /// What runs wait for: its own synchronous changes.
     start: Mark,
 }
 
@@ -104,6 +104,8 @@ struct MarksState {
     batches: BTreeMap<Position, Marked>,
     /// Of the records of a log.
     logs: HashMap<u32, Mark>,
+    /// What runs wait for that read a log.
+    starts: HashMap<u32, Mark>,
     /// Of runs that have not ended.
     runs: HashMap<EventId, Mark>,
     /// Of everything.
@@ -175,6 +177,7 @@ impl Namespace {
                 open: Open::default(),
                 batches: BTreeMap::new(),
                 logs: HashMap::new(),
+                starts: HashMap::new(),
                 runs: HashMap::new(),
                 all: Mark::default(),
                 unwritten: Default::default(),
@@ -343,6 +346,30 @@ impl DatabaseMarks {
     }
 }
 
+impl DatabaseMarks {
+    /// The databases for which answers wait because of changes, and those for which runs do. The mode of a run's function, as it is now,
+    /// replaces that of the table.
+    fn modes(
+        &self,
+        changes: &[(EventId, usize, TableMode)],
+        ended: &HashMap<EventId, u32>,
+    ) -> ([bool; DATABASES_MAX], [bool; DATABASES_MAX]) {
+        let has_runs = changes.iter().any(|(run, ..)| ended.contains_key(run));
+        let bindings = if has_runs { (self.namespace)().and_then(|namespace| namespace.bindings().ok()) } else { None };
+        let of_function = |run: &EventId| {
+            let function = ended.get(run)?;
+            bindings.as_ref()?.definition(*function)?.spec.table_mode
+        };
+        let (mut waits, mut is_synchronous) = ([false; DATABASES_MAX], [false; DATABASES_MAX]);
+        for (run, index, mode) in changes {
+            let mode = of_function(run).unwrap_or(*mode);
+            waits[*index] |= mode.waits();
+            is_synchronous[*index] |= mode == TableMode::Synchronous;
+        }
+        (waits, is_synchronous)
+    }
+}
+
 impl Marks for DatabaseMarks {
     fn any(&self) -> bool {
         let version = self.journal.catalog_version();
@@ -372,6 +399,7 @@ impl Marks for DatabaseMarks {
             Shows::Start(upto) => raise(&mut mark, &state.batch(upto).map_or(Mark::default(), |marked| marked.start)),
             Shows::Records(all) => all.iter().for_each(|upto| raise(&mut mark, &state.of_batch(*upto))),
             Shows::Log { log, .. } => raise(&mut mark, &state.logs.get(&log).copied().unwrap_or_default()),
+            Shows::Synchronous { log, .. } => raise(&mut mark, &state.starts.get(&log).copied().unwrap_or_default()),
             Shows::All(_) => raise(&mut mark, &state.all),
             Shows::Report(_) => {}
         }
@@ -444,6 +472,7 @@ impl MarksState {
             Kind::Read => self.reads(journal, entry)?,
             Kind::Done => {
                 self.open.runs.push((entry.cause, true));
+                self.open.ended.insert(entry.cause, entry.subject);
                 if entry.ending().is_some_and(|end| end.outcome != Outcome::Done) {
                     // Of a run that is given up, not all reads are noted.
                     let all = self.all;
@@ -459,7 +488,7 @@ impl MarksState {
             _ => {}
         }
         if entry.last {
-            self.end(entry);
+            self.end(marks, entry);
         }
         Ok(())
     }
@@ -493,8 +522,11 @@ impl MarksState {
         let own = &mut self.open.own[index];
         own.rows += 1;
         own.bytes += (row.key.len() + entry.payload.len()) as u64;
-        self.open.waits[index] |= options.mode.waits();
-        self.open.is_synchronous[index] |= options.mode == TableMode::Synchronous;
+        let run = if entry.claimed { EventId::NONE } else { entry.cause };
+        let change = (run, index, options.mode);
+        if self.open.changes.last() != Some(&change) {
+            self.open.changes.push(change);
+        }
         Ok(())
     }
 
@@ -559,9 +591,10 @@ impl MarksState {
     }
 
     /// A batch is read.
-    fn end(&mut self, last: &Entry) {
-        let Open { mut mark, start, own, waits, is_synchronous, mut runs, mut logs } = std::mem::take(&mut self.open);
+    fn end(&mut self, marks: &DatabaseMarks, last: &Entry) {
+        let Open { mut mark, start, own, changes, ended, mut runs, mut logs } = std::mem::take(&mut self.open);
         let number = last.id.sequence();
+        let (waits, is_synchronous) = marks.modes(&changes, &ended);
         for (run, _) in &runs {
             if let Some(of_run) = self.runs.get(run) {
                 raise(&mut mark, of_run);
@@ -585,6 +618,9 @@ impl MarksState {
             logs.sort_unstable();
             logs.dedup();
             logs.iter().for_each(|log| raise(self.logs.entry(*log).or_default(), &mark));
+            if of_start != Mark::default() {
+                logs.iter().for_each(|log| raise(self.starts.entry(*log).or_default(), &of_start));
+            }
             let from = start.unwrap_or(last.position);
             self.batches.insert(last.end, Marked { from, mark, inherited, start: of_start });
             if self.batches.len() > BATCHES_MAX {
@@ -609,6 +645,7 @@ impl MarksState {
         let is_waiting = |mark: &Mark| mark.iter().zip(&reached).any(|(mark, reached)| mark > reached);
         self.batches.retain(|_, marked| is_waiting(&marked.mark));
         self.logs.retain(|_, mark| is_waiting(mark));
+        self.starts.retain(|_, mark| is_waiting(mark));
         self.runs.retain(|_, mark| is_waiting(mark));
         for (unwritten, reached) in self.unwritten.iter_mut().zip(reached) {
             while unwritten.pop_front_if(|batch| batch.number <= reached).is_some() {}

@@ -47,8 +47,15 @@ pub enum Shows<'a> {
         /// The position up to which the journal must be durable.
         upto: Position,
     },
-    /// A record because of which a run starts, by its end: of its batch, only the writes to synchronous tables count.
+    /// A record because of which a run starts, by its end: of its batch, only the synchronous changes count.
     Start(Position),
+    /// What the records of a log say to a run that reads it: only synchronous changes count.
+    Synchronous {
+        /// The log.
+        log: u32,
+        /// The position up to which the journal must be durable.
+        upto: Position,
+    },
     /// Something that can depend on any record before this position.
     All(Position),
     /// Names, numbers or states, but no value of a record: a report that was made when the journal ended here. No mark counts.
@@ -60,7 +67,7 @@ impl Shows<'_> {
     pub fn upto(&self) -> Position {
         match *self {
             Self::Record(upto) | Self::Batch(upto) | Self::Start(upto) | Self::Report(upto) | Self::All(upto) => upto,
-            Self::Log { upto, .. } => upto,
+            Self::Log { upto, .. } | Self::Synchronous { upto, .. } => upto,
             Self::Records(all) => all.iter().copied().max().unwrap_or_default(),
         }
     }

@@ -155,6 +155,7 @@ pub fn function(stat: &FunctionStat) -> FunctionDoc {
                 ordered: spec.ordered,
                 streamed: spec.streamed,
                 isolation: (spec.isolation != RunIsolation::Snapshot).then(|| spec.isolation.as_str().to_owned()),
+                table_mode: spec.table_mode,
                 network: spec.network,
                 reads: spec.rights.reads.as_deref().map(names),
                 appends: spec.rights.appends.as_deref().map(names),

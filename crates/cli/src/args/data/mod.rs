@@ -9,6 +9,6 @@ pub use logs::{
 };
 pub(super) use logs::{history, seqno};
 pub use tables::{
-    CreateTableArgs, DatabaseArgs, DeleteKeyArgs, ExternalizeArgs, GetKeyArgs, IncrementArgs, MirrorTableArgs, PutArgs,
-    ResumeDatabaseArgs, ResyncArgs, ScanArgs, TABLE_EXAMPLES, TableCommand, TableNameArgs, VersionsArgs,
+    CreateTableArgs, DatabaseArgs, DeleteKeyArgs, ExternalizeArgs, GetKeyArgs, IncrementArgs, MirrorTableArgs, ModeArg,
+    PutArgs, ResumeDatabaseArgs, ResyncArgs, ScanArgs, TABLE_EXAMPLES, TableCommand, TableNameArgs, VersionsArgs,
 };

@@ -237,6 +237,17 @@ pub enum ModeArg {
     Synchronous,
 }
 
+impl ModeArg {
+    /// The word for a mode.
+    pub fn word(mode: TableMode) -> &'static str {
+        match mode {
+            TableMode::External => "external",
+            TableMode::Asynchronous => "asynchronous",
+            TableMode::Synchronous => "synchronous",
+        }
+    }
+}
+
 impl From<ModeArg> for TableMode {
     fn from(arg: ModeArg) -> Self {
         match arg {

@@ -5,7 +5,7 @@ pub mod invoke;
 mod logs;
 
 use crate::{
-    args::{DeployArgs, FunctionCommand, Global, RmFunctionArgs},
+    args::{DeployArgs, FunctionCommand, Global, ModeArg, RmFunctionArgs},
     out::{Out, Style, Table},
     place::{
         Place,
@@ -96,6 +96,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec> {
     spec.monitor = args.monitor.as_deref().map(str::parse).transpose()?;
     spec.streamed = args.streamed;
     spec.isolation = args.isolation.as_deref().map_or(Ok(spec.isolation), str::parse)?;
+    spec.table_mode = args.table_mode.map(Into::into);
     spec.network = args.network;
     spec.rights = rights(args)?;
     spec.timeout = args.timeout.unwrap_or(spec.timeout);
@@ -253,6 +254,7 @@ fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
         ("sends", listed(&definition.sends)),
         ("secrets", listed(&definition.secrets)),
         ("isolation", definition.isolation.clone().unwrap_or_else(|| "snapshot".to_owned())),
+        ("table mode", definition.table_mode.map_or("that of each table", ModeArg::word).to_owned()),
         ("network", if definition.network { "the host's" } else { "-" }.to_owned()),
     ] {
         out.line(line(key, &value))?;
