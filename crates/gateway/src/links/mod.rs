@@ -54,29 +54,34 @@ pub struct Linker {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What the threads of a service that connects to other hosts share.
 #[derive(Default)]
-struct Shared {
+pub(crate) struct Shared {
     stopping: AtomicBool,
     /// Waits are cut short by it.
     stopped: (Mutex<()>, Condvar),
     /// The authorities that identify hosts whose key is not known.
-    ca: Option<PathBuf>,
+    pub ca: Option<PathBuf>,
 }
 
 impl Shared {
-    fn is_stopping(&self) -> bool {
+    pub fn new(ca: Option<PathBuf>) -> Self {
+        Self { ca, ..Self::default() }
+    }
+
+    pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 
     /// Sleeps, unless everything stops.
-    fn sleep(&self, time: Duration) {
+    pub fn sleep(&self, time: Duration) {
         let guard = self.stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_stopping() {
             drop(self.stopped.1.wait_timeout(guard, time));
         }
     }
 
-    fn stop(&self) {
+    pub fn stop(&self) {
         let _guard = self.stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.stopping.store(true, Ordering::Relaxed);
         self.stopped.1.notify_all();
@@ -92,7 +97,7 @@ impl Linker {
     /// The same; `ca` names the certificate authorities that identify hosts whose key is not known: a PEM file, or `system`.
     pub fn start_trusting(namespace: Namespace, observer: Option<LinkObserver>, ca: Option<PathBuf>) -> Result<Linker> {
         let links = Links::of(&namespace);
-        let shared = Arc::new(Shared { ca, ..Shared::default() });
+        let shared = Arc::new(Shared::new(ca));
         let supervisor =
             Supervisor { links: links.clone(), namespace, shared: shared.clone(), running: HashMap::new(), observer };
         let builder = thread::Builder::new().name("millrace-links".into());

@@ -1,7 +1,8 @@
 //! Follows one owner: loads the replicas that have to be loaded, and then imports batch after batch.
 
-use super::{Cut, Shared, is_stopping};
+use super::{Cut, is_stopping};
 use crate::links::{
+    Shared,
     line::{self, Answer, Line},
     pace::Pace,
 };
@@ -53,7 +54,7 @@ struct Course {
     cursor: Option<(Option<EventId>, EventId)>,
     /// The replicas for which that is so: another one may lack something in between.
     of: Vec<LogName>,
-    /// Records of a batch of which others follow.
+    /// The first records of a batch. The next answers have the rest.
     open: Vec<FollowedRecord>,
     /// The replicas that follow first go on to the newest entry, because the tables cannot be loaded as of the one where they are.
     first_follow: bool,

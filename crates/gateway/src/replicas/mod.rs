@@ -13,17 +13,14 @@ mod wait;
 
 pub(crate) use wait::reached;
 
-use crate::links::line::IsStopping;
+use crate::links::{Shared, line::IsStopping};
 use follow::Follower;
 use millrace_client::blocking::HangUp;
 use millrace_node::{Code, Error, Namespace, Result};
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -39,35 +36,6 @@ pub struct Replicator {
     namespace: Namespace,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Default)]
-struct Shared {
-    stopping: AtomicBool,
-    /// Waits are cut short by it.
-    stopped: (Mutex<()>, Condvar),
-    /// The authorities that identify hosts whose key is not known.
-    ca: Option<PathBuf>,
-}
-
-impl Shared {
-    fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
-    }
-
-    /// Sleeps, unless everything stops.
-    fn sleep(&self, time: Duration) {
-        let guard = self.stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.is_stopping() {
-            drop(self.stopped.1.wait_timeout(guard, time));
-        }
-    }
-
-    fn stop(&self) {
-        let _guard = self.stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
-        self.stopping.store(true, Ordering::Relaxed);
-        self.stopped.1.notify_all();
-    }
 }
 
 /// Cuts the connection of a follower when everything stops.
@@ -94,7 +62,7 @@ impl Replicator {
     ///
     /// The system has no room for a thread.
     pub fn start(namespace: Namespace, ca: Option<PathBuf>) -> Result<Self> {
-        let shared = Arc::new(Shared { ca, ..Shared::default() });
+        let shared = Arc::new(Shared::new(ca));
         let supervisor =
             ReplicaSupervisor { namespace: namespace.clone(), shared: shared.clone(), running: HashMap::new() };
         let builder = thread::Builder::new().name("millrace-replicas".into());

@@ -71,7 +71,7 @@ impl Connection {
         self.waits.add(frame.heading.request, follow)
     }
 
-    /// It looks at every key, so it is done on a thread that may take long.
+    /// This looks at every key of the table, so it runs on a thread for long requests.
     pub(super) fn load_table(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let LoadTable { table, at, above } = frame.message()?;
         let (table, hosted, access) = (table.to_owned(), self.hosted.clone(), access.clone());
