@@ -87,11 +87,12 @@ impl FromStr for Runtime {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunIsolation {
-    /// A run sees everything as it was when the run began. Each key of a table that it has read and changes is at its end as the run saw it.
+    /// A run sees everything as it was when the run began. If it changes a key of a table that it has read, nobody else has changed this key by
+    /// the end of the run.
     #[default]
     Snapshot,
-    /// In addition, everything that a run has read is at its end as the run saw it, if the run changes anything: keys, ranges, and the numbers
-    /// of the newest records of logs. So it is as if it had run alone.
+    /// In addition, if the run changes anything, nobody else has changed what it has read: keys, ranges, and the numbers of the newest records of
+    /// logs. So it has the effects that it would have if it ran alone.
     Serializable,
 }
 

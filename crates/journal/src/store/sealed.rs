@@ -1,6 +1,6 @@
 //! Sealed files: derived data that is written as a whole, once, and never changed.
 //!
-//! They stand beside the arena, and whoever made one may remove it at any time. A file that is not complete never gets its name. What is in
+//! They are in the folder of the arena, and any process may remove one at any time. A file that is not complete never gets its name. What is in
 //! one has to be checked by those who read it: the journal knows only bytes.
 
 use super::{arena, segments::io_error};

@@ -165,7 +165,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// A replica has everything that its table had as of the entry, the newest record of which was this one.
+    /// Ends the load of a replica: it has all keys that its table had as of the entry. `latest` is the number of the newest record then.
     pub fn end_load(&self, table: &LogName, latest: u64) -> Result<()> {
         let log = self.log(table)?;
         self.journal().commit(|tx| if latest > 0 { tx.pass_to(&log, latest + 1) } else { Ok(()) })?;

@@ -65,7 +65,7 @@ pub struct ReplicaStat {
     pub owner: Owner,
     /// Whether the owner answers.
     pub is_connected: bool,
-    /// How many records it lacks, as far as is known here.
+    /// How many records it lacks. The owner may have further ones that this host has not heard of.
     pub records: Option<u64>,
     /// For how long it may have lacked something, in milliseconds; none if it never had everything.
     pub age_ms: Option<u64>,

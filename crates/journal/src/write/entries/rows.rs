@@ -33,7 +33,7 @@ impl Transaction<'_> {
         Ok(Appended { seqno, id })
     }
 
-    /// Stages a record that has this number in another log, of which this one is a copy. Numbers that are passed over have no records.
+    /// Stages a copy of a record of another namespace, under its number there. Numbers that are passed over have no records.
     pub fn append_row_at(
         &mut self,
         log: &Log,
