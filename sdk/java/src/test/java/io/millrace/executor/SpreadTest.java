@@ -270,10 +270,11 @@ class SpreadTest {
 
     @Test
     void aTaskThatIsCancelledWhileItsHostIsAwayIsNotRepeated() throws Exception {
-        try (Host first = Host.start(folder.resolve("away0")); Host second = Host.start(folder.resolve("away1"));
+        try (Host first = Host.start(folder.resolve("away0"), "--label", "host=0");
+                Host second = Host.start(folder.resolve("away1"), "--label", "host=1");
                 Millrace farm = connect(List.of(first, second));
                 ServerlessExecutorService executor = farm.executor().workers(2).lostAfter(SOON).start()) {
-            List<Future<Integer>> futures = IntStream.range(0, 2).mapToObj(number -> executor.submit(() -> {
+            List<Future<Integer>> futures = IntStream.range(0, 2).mapToObj(number -> executor.on("host=" + number).submit(() -> {
                 Thread.sleep(3_600_000);
                 return number;
             })).toList();
@@ -293,14 +294,15 @@ class SpreadTest {
         Thread test = Thread.currentThread();
         Semaphore waiting = new Semaphore(0);
         Semaphore heard = new Semaphore(0);
-        try (Host first = Host.start(folder.resolve("first0")); Host second = Host.start(folder.resolve("first1"));
+        try (Host first = Host.start(folder.resolve("first0"), "--label", "host=0");
+                Host second = Host.start(folder.resolve("first1"), "--label", "host=1");
                 Millrace farm = connect(List.of(first, second));
                 ServerlessExecutorService executor = farm.executor().workers(2).lostAfter(SOON).start()) {
             try {
                 // What depends on a future runs in the thread that receives the results of its host, which waits from now on.
                 for (int at = 0; at < 2; at++) {
-                    CompletableFuture<Boolean> quick = (CompletableFuture<Boolean>) executor.submit(() -> {
-                        Thread.sleep(15_000); // until all four are submitted, however busy the machine is
+                    CompletableFuture<Boolean> quick = (CompletableFuture<Boolean>) executor.on("host=" + at).submit(() -> {
+                        Thread.sleep(15_000); // until `thenRun` is called, however busy the machine is
                         return true;
                     });
                     quick.thenRun(() -> {
@@ -310,7 +312,7 @@ class SpreadTest {
                         }
                     });
                 }
-                List<Future<Integer>> futures = IntStream.range(0, 2).mapToObj(number -> executor.submit(() -> {
+                List<Future<Integer>> futures = IntStream.range(0, 2).mapToObj(number -> executor.on("host=" + number).submit(() -> {
                     Thread.sleep(300_000);
                     return number;
                 })).toList();
