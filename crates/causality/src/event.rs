@@ -12,13 +12,20 @@ pub struct KeyedEvent {
     pub restates: u64,
     /// Whether it adds to the value before it.
     pub is_sum: bool,
+    /// Whether the key has no value from here on.
+    pub is_deletion: bool,
 }
 
 impl KeyedEvent {
     /// That of a row.
     pub fn of(row: &Row<'_>) -> Self {
-        let (hash, is_sum) = (hash_of_key(row.key), row.operation == Operation::Increment);
-        Self { hash, restates: row.restates.map_or(0, |restates| restates.seqno), is_sum }
+        Self::new(row.key, row.operation, row.restates.map_or(0, |restates| restates.seqno))
+    }
+
+    /// That of a record which does this to a key.
+    pub fn new(key: &[u8], operation: Operation, restates: u64) -> Self {
+        let (is_sum, is_deletion) = (operation == Operation::Increment, operation == Operation::Delete);
+        Self { hash: hash_of_key(key), restates, is_sum, is_deletion }
     }
 }
 

@@ -6,6 +6,7 @@
 use crate::{
     discover::Bits,
     history::{Cause, History, Place},
+    row::KeyedRead,
 };
 use millrace_journal::{Kind, What};
 use std::collections::HashMap;
@@ -129,6 +130,23 @@ fn is_read(history: &History, place: Place) -> bool {
     history.table(place).is_read(place.row)
 }
 
+/// A key of a table in one of the journals: the journal, the log, and the hash of the key.
+type KeyOf = (u32, u32, u64);
+
+/// The key that a record deletes.
+fn deletes(history: &History, place: Place) -> Option<KeyOf> {
+    let key = history.table(place).key(place.row).filter(|key| key.is_deletion)?;
+    Some((place.table, history.row(place).subject, key.hash))
+}
+
+/// The keys that an event found without a value.
+fn absent(history: &History, place: Place) -> impl Iterator<Item = KeyOf> {
+    history.table(place).keyed_reads(place.row).filter_map(move |read| match read {
+        KeyedRead::Absent { log, hash } => Some((place.table, log, hash)),
+        KeyedRead::Range { .. } => None,
+    })
+}
+
 impl Tree {
     /// Everything that an event caused. Of any event, its record or run is the root.
     pub fn effects(history: &History, event: Place, limits: TreeLimits) -> Option<Tree> {
@@ -145,9 +163,12 @@ impl Tree {
             }
         };
         note(&mut seqnos, root);
+        // The last record that deleted a key: why it has no value, unless it never had one.
+        let mut deleted: HashMap<KeyOf, Place> = HashMap::new();
         for place in history.order().skip_while(|place| *place != root) {
             let row = history.row(place);
             if row.is(Kind::Append) {
+                deleted.extend(deletes(history, place).map(|key| (key, place)));
                 let Cause::Known(cause) = history.cause(place) else { continue };
                 let link = match (row.claimed(), history.row(cause).is(Kind::Trigger)) {
                     (true, _) => Link::Claimed,
@@ -174,7 +195,8 @@ impl Tree {
                     within
                         .find_map(|seqno| history.record(place, read.log, *seqno).filter(|record| growing.has(*record)))
                 });
-                if let Some(record) = found {
+                let missed = || absent(history, place).find_map(|key| deleted.get(&key).filter(|by| growing.has(**by)));
+                if let Some(record) = found.or_else(|| missed().copied()) {
                     growing.add(run, Link::Read, record);
                 }
             }
@@ -192,9 +214,13 @@ impl Tree {
         } else {
             history.order().take_while(|place| *place != root).chain([root]).collect()
         };
+        // Runs that found a key without a value, until the record is reached that deleted it.
+        let mut missed: HashMap<KeyOf, Vec<Place>> = HashMap::new();
         for place in order.into_iter().rev() {
             let row = history.row(place);
             if row.is(Kind::Append) || row.is(Kind::Trigger) {
+                let by = deletes(history, place).and_then(|key| missed.remove(&key));
+                by.into_iter().flatten().for_each(|run| growing.add(place, Link::Read, run));
                 if !growing.has(place) {
                     continue;
                 }
@@ -229,6 +255,7 @@ impl Tree {
                         }
                     }
                 }
+                absent(history, place).for_each(|key| missed.entry(key).or_default().push(run));
             }
         }
         for branch in &mut growing.tree.branches {

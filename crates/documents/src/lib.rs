@@ -18,7 +18,7 @@ mod why;
 
 pub use capabilities::{CapabilitiesDoc, CapabilityDoc};
 pub use data::{
-    DatabaseDoc, EntriesDoc, EntryDoc, FolderDoc, LogDoc, LogsDoc, PayloadDoc, PointDoc, RateDoc, RecordDoc,
+    DatabaseDoc, EntriesDoc, EntryDoc, FolderDoc, KeyText, LogDoc, LogsDoc, PayloadDoc, PointDoc, RateDoc, RecordDoc,
     ReplicaDoc, SeriesDoc, TableDoc, TableEntryDoc, TableKeyDoc, TopicRecordDoc, TroubleDoc, WholeEntryDoc, moment_of,
 };
 pub use error::ErrorDoc;
@@ -30,7 +30,7 @@ pub use history::{
 };
 pub use links::{LinkDoc, LinksDoc};
 pub use mqtt::{MqttClientDoc, MqttDoc, MqttQueueDoc, MqttRefusedDoc};
-pub use runs::{AttemptDoc, FailureDoc, FailuresDoc, OutputDoc, RecordName, ResultDoc, RunDoc, RunsDoc};
+pub use runs::{AttemptDoc, FailureDoc, FailuresDoc, KeysReadDoc, OutputDoc, RecordName, ResultDoc, RunDoc, RunsDoc};
 pub use tasks::{ObjectDoc, ObjectsDoc, PoolDoc, TasksDoc, WaiterDoc};
 pub use text::{counted, hlc_of, id_text, observed_in, observed_us, rfc3339, rfc3339_us};
 pub use why::{LinkReason, Reason, ReasonDoc, WhyDoc, low_space};

@@ -1,6 +1,6 @@
 //! Runs.
 
-use crate::ErrorDoc;
+use crate::{ErrorDoc, KeyText};
 use serde::{Deserialize, Serialize};
 
 /// A part of the list of runs.
@@ -65,6 +65,9 @@ pub struct RunDoc {
     pub attempts: Vec<AttemptDoc>,
     /// The records that it read.
     pub reads: Vec<RecordName>,
+    /// The keys of tables that it found without a value, and the ranges of keys that it read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<KeysReadDoc>,
     /// The records that it appended.
     pub appends: Vec<RecordName>,
     /// Its output.
@@ -80,6 +83,26 @@ pub struct RunDoc {
     /// Whether something of it is missing here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
+}
+
+/// Keys that a run read without a value (`absent`), or as a range.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeysReadDoc {
+    /// The table; none if it was removed.
+    pub table: Option<String>,
+    /// The key that had no value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub absent: Option<KeyText>,
+    /// The first key that belongs to the range; none if all up to the end do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<KeyText>,
+    /// The first that does not; none if all do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<KeyText>,
+    /// How many keys were asked for at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
 }
 
 /// The result of a run.

@@ -39,7 +39,7 @@ pub use namespace::{
 };
 pub use runs::tasks;
 pub use runs::{
-    Attempt, Ending, RESULT_MAX_BYTES, RecordRef, ResultKind, RunError, RunFilter, RunPage, RunResult, RunState,
-    RunView,
+    Attempt, Ending, KeysRead, RESULT_MAX_BYTES, RecordRef, ResultKind, RunError, RunFilter, RunPage, RunResult,
+    RunState, RunView, WhichKeys,
 };
 pub use view::View;

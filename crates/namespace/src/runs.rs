@@ -69,6 +69,31 @@ pub struct RecordRef {
     pub seqno: u64,
 }
 
+/// What a run read of the keys of a table, besides values.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeysRead {
+    /// The table's log; `None` if the log is gone.
+    pub table: Option<LogName>,
+    /// Which keys.
+    pub which: WhichKeys,
+}
+
+/// Keys that a run read without a value, or as a range.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum WhichKeys {
+    /// This one, which had no value.
+    Absent(Vec<u8>),
+    /// A number of keys from one on, those with values.
+    Range {
+        /// The first that belongs to the range.
+        from: Vec<u8>,
+        /// The first that does not; empty if all do.
+        to: Vec<u8>,
+        /// The most that were asked for.
+        limit: u32,
+    },
+}
+
 /// One attempt at a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Attempt {
@@ -107,6 +132,8 @@ pub struct RunView {
     pub attempts: Vec<Attempt>,
     /// The records it read.
     pub reads: Vec<RecordRef>,
+    /// The keys of tables that it found without a value, and the ranges of keys that it read.
+    pub keys: Vec<KeysRead>,
     /// The records it appended.
     pub appends: Vec<RecordRef>,
     /// The run that retried its dead letter, if any.

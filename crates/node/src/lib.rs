@@ -62,9 +62,9 @@ pub use millrace_journal::{
 pub use millrace_links as links;
 pub use millrace_namespace::{
     AppendOptions, Attempt, BATCH_RECORDS_MAX, Backfilled, DeadLetters, Definition, Ending, Free, FunctionSpec,
-    FunctionStat, Gate, Gated, Holder, Letters, LogStat, Marks, Namespace, Need, NewRecord, Of, Receipt, Record,
-    RecordRef, ResultKind, Retried, RetriedAll, RunError, RunFilter, RunIsolation, RunPage, RunResult, RunState,
-    RunView, Runtime, Shows, Site, Stretch, TOKEN_PATIENCE, TableStat, Watermark, check_directory,
+    FunctionStat, Gate, Gated, Holder, KeysRead, Letters, LogStat, Marks, Namespace, Need, NewRecord, Of, Receipt,
+    Record, RecordRef, ResultKind, Retried, RetriedAll, RunError, RunFilter, RunIsolation, RunPage, RunResult,
+    RunState, RunView, Runtime, Shows, Site, Stretch, TOKEN_PATIENCE, TableStat, Watermark, WhichKeys, check_directory,
     definition::{
         AmendPolicy, BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, DEAD_LETTER_HISTORY, LogScope, OUTPUT_MAX_BYTES,
         PENDING_MAX, RETRIES_MAX, Rights, SendScope, TIMEOUT_MAX,

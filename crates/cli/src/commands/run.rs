@@ -8,7 +8,7 @@ use crate::{
     out::{Out, Style, Table},
     place::{
         Place,
-        docs::{RunDoc, RunsDoc},
+        docs::{KeyText, KeysReadDoc, RunDoc, RunsDoc},
     },
     progress::{Progress, Unit},
     report::{Failure, Outcome},
@@ -127,6 +127,20 @@ fn ls(place: &Place, args: &RunLsArgs, out: &mut Out) -> Outcome {
     Ok(())
 }
 
+/// Which keys of a table a run read besides values, as "grades: no key 'dave'".
+fn keys_read(keys: &KeysReadDoc) -> String {
+    let table = keys.table.as_deref().unwrap_or("(removed table)");
+    let quoted = |key: &KeyText| format!("'{}'", show::one_line(&key.0));
+    if let Some(key) = &keys.absent {
+        return format!("{table}: no key {}", quoted(key));
+    }
+    let from = keys.from.as_ref().map(|from| format!(" from {}", quoted(from)));
+    let to = keys.to.as_ref().map(|to| format!(" before {}", quoted(to)));
+    let limit = keys.limit.map(|limit| format!(", at most {limit}"));
+    let which = if from.is_none() && to.is_none() { "all keys" } else { "the keys" };
+    format!("{table}: {which}{}{}{}", from.unwrap_or_default(), to.unwrap_or_default(), limit.unwrap_or_default())
+}
+
 fn show_run(run: &RunDoc, out: &mut Out) -> Outcome {
     if out.json() {
         return Ok(out.object(&json!(run))?);
@@ -155,6 +169,9 @@ fn show_run(run: &RunDoc, out: &mut Out) -> Outcome {
     }
     for record in &run.reads {
         out.line(format!("read       {record}"))?;
+    }
+    for keys in &run.keys {
+        out.line(format!("read       {}", keys_read(keys)))?;
     }
     for record in &run.appends {
         out.line(format!("appended   {record}"))?;

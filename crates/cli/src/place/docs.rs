@@ -2,8 +2,8 @@
 
 use crate::show;
 pub use millrace_documents::{
-    DefinitionDoc, EntriesDoc, ErrorDoc, FailuresDoc, FunctionDoc, LinkDoc, LinksDoc, LogDoc, ObjectDoc, ObjectsDoc,
-    OutputDoc, RunDoc, RunsDoc, TasksDoc, WhyDoc,
+    DefinitionDoc, EntriesDoc, ErrorDoc, FailuresDoc, FunctionDoc, KeyText, KeysReadDoc, LinkDoc, LinksDoc, LogDoc,
+    ObjectDoc, ObjectsDoc, OutputDoc, RunDoc, RunsDoc, TasksDoc, WhyDoc,
 };
 use millrace_node::Hlc;
 pub use millrace_node::documents::state_word;

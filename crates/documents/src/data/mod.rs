@@ -6,4 +6,4 @@ mod tables;
 
 pub use logs::{FolderDoc, LogDoc, LogsDoc, PointDoc, RateDoc, SeriesDoc};
 pub use records::{EntriesDoc, EntryDoc, PayloadDoc, RecordDoc, TopicRecordDoc, WholeEntryDoc};
-pub use tables::{DatabaseDoc, ReplicaDoc, TableDoc, TableEntryDoc, TableKeyDoc, TroubleDoc, moment_of};
+pub use tables::{DatabaseDoc, KeyText, ReplicaDoc, TableDoc, TableEntryDoc, TableKeyDoc, TroubleDoc, moment_of};

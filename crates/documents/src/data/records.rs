@@ -1,5 +1,6 @@
 //! Records with their bytes, and entries of the journal.
 
+use super::tables::KeyText;
 use crate::{ErrorDoc, rfc3339};
 use millrace_wire::{Headers, Hlc, JsonBytes};
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
@@ -90,6 +91,12 @@ pub struct WholeEntryDoc {
     /// Of a shadow entry, the repair that wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repair: Option<u64>,
+    /// Of a record of a table, its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyText>,
+    /// Of a record of a table, what it does to its key: `put`, `delete` or `increment`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<&'static str>,
     /// Of a record of a table that restates what its key has since a repair: the record whose value that is; 0 if the key has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restates: Option<u64>,

@@ -2,10 +2,10 @@
 
 use crate::rfc3339;
 use millrace_wire::{
-    DatabaseName, Hlc, JsonBytes, LogName, TableMode, history,
+    DatabaseName, Hlc, JsonBytes, JsonBytesRead, LogName, TableMode, history,
     table::{KeyType, TableCodec, TableEntry},
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +100,31 @@ impl<'e> TableKeyDoc<'e> {
     /// This key.
     pub fn of(key: &'e [u8]) -> Self {
         std::str::from_utf8(key).map_or(Self::Bytes(JsonBytes(key)), Self::Text)
+    }
+}
+
+/// The same, with bytes of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyText(pub Vec<u8>);
+
+impl Serialize for KeyText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        TableKeyDoc::of(&self.0).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Read {
+            Text(String),
+            Bytes(JsonBytesRead),
+        }
+        match Read::deserialize(deserializer)? {
+            Read::Text(text) => Ok(Self(text.into_bytes())),
+            Read::Bytes(bytes) => Ok(Self(bytes.bytes().map_err(D::Error::custom)?.unwrap_or_default())),
+        }
     }
 }
 

@@ -18,6 +18,24 @@ pub enum Operation {
     Increment,
 }
 
+impl Operation {
+    const ALL: [Self; 3] = [Self::Put, Self::Delete, Self::Increment];
+
+    /// Its name in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Delete => "delete",
+            Self::Increment => "increment",
+        }
+    }
+
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|operation| operation.name() == name)
+    }
+}
+
 const DELETE: u64 = 1;
 const INCREMENT: u64 = 2;
 

@@ -8,7 +8,7 @@
 //! The caller passes entries to a [`Fold`], from wherever they come. [`Fold::of`] finds them by the index of
 //! the run's function: the TRIGGER, the last FIRED and those that it leads back to, the DONE, and what is before it.
 
-use super::call;
+use super::{WhichKeys, call};
 use millrace_journal::{
     Attempt, End, Entry, Function, Item, Journal, KeyedRead, Kind, Outcome, Position, ReadFrom, Run,
 };
@@ -89,6 +89,8 @@ pub struct Fold {
     /// Whether it was tried, although no FIRED was found.
     tried: bool,
     pub(super) reads: Vec<(LogOf, u64)>,
+    /// What it read of tables besides values.
+    pub(super) keys: Vec<(u32, WhichKeys)>,
     pub(super) appends: Vec<(LogOf, u64)>,
     pub(super) end: Option<Ended>,
 }
@@ -107,6 +109,7 @@ impl Fold {
             partial: false,
             tried: false,
             reads: Vec::new(),
+            keys: Vec::new(),
             appends: Vec::new(),
             end: None,
         }
@@ -129,8 +132,18 @@ impl Fold {
                     seqnos.for_each(|seqno| listed(&mut self.reads, log.clone(), seqno));
                 }
                 for row in KeyedRead::decode(&entry.payload) {
-                    if let KeyedRead::Found { log, seqno } = row {
-                        listed(&mut self.reads, LogOf::Id(log), seqno);
+                    let (log, which) = match row {
+                        KeyedRead::Found { log, seqno } => {
+                            listed(&mut self.reads, LogOf::Id(log), seqno);
+                            continue;
+                        }
+                        KeyedRead::Absent { log, key } => (log, WhichKeys::Absent(key.into())),
+                        KeyedRead::Range { log, from, to, limit } => {
+                            (log, WhichKeys::Range { from: from.into(), to: to.into(), limit })
+                        }
+                    };
+                    if self.keys.len() < LISTED_MAX {
+                        self.keys.push((log, which));
                     }
                 }
             }

@@ -1,7 +1,7 @@
 //! Lists runs: one by its id, or the newest ones. Both use the indexes of the functions, and take time in proportion to their output.
 
 use super::{
-    Attempt, Ending, RecordRef, RunError, RunFilter, RunPage, RunResult, RunState, RunView,
+    Attempt, Ending, KeysRead, RecordRef, RunError, RunFilter, RunPage, RunResult, RunState, RunView,
     fold::{Fold, Found, LogOf},
 };
 use crate::{
@@ -306,7 +306,7 @@ impl<'a> Shown<'a> {
         let state = state_of(fold);
         let retried_as = if state == RunState::Dead { self.retried_as(fold)? } else { None };
         let records = |list: &[(LogOf, u64)]| list.iter().map(|(log, seqno)| self.record(log, *seqno)).collect();
-        let attempts = fold.attempts.iter();
+        let (attempts, keys) = (fold.attempts.iter(), fold.keys.iter());
         Ok(RunView {
             id: fold.run.id,
             function: self.catalog.function_by_id(fold.function).map(|function| function.name().clone()),
@@ -318,6 +318,7 @@ impl<'a> Shown<'a> {
             ended: fold.end.as_ref().map(|end| end.at),
             attempts: attempts.map(|fired| Attempt { attempt: fired.reported.attempt.into(), at: fired.at }).collect(),
             reads: records(&fold.reads),
+            keys: keys.map(|(log, which)| KeysRead { table: self.log(*log), which: which.clone() }).collect(),
             appends: records(&fold.appends),
             retried_as,
             ending: fold.end.as_ref().map(|end| Ending {
@@ -331,10 +332,14 @@ impl<'a> Shown<'a> {
 
     fn record(&self, log: &LogOf, seqno: u64) -> RecordRef {
         let log: Option<LogName> = match log {
-            LogOf::Id(id) => self.catalog.log_by_id(*id).map(|log| log.name().clone()),
+            LogOf::Id(id) => self.log(*id),
             LogOf::Name(name) => name.clone(),
         };
         RecordRef { log, seqno }
+    }
+
+    fn log(&self, id: u32) -> Option<LogName> {
+        self.catalog.log_by_id(id).map(|log| log.name().clone())
     }
 
     /// The run that left what caused this one.

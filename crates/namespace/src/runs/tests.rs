@@ -115,6 +115,7 @@ impl Naive {
             ended: done.map(|done| done.hlc),
             attempts: attempts.map(|(reported, at)| Attempt { attempt: reported.attempt.into(), at: *at }).collect(),
             reads,
+            keys: Vec::new(),
             appends,
             retried_as: retried.copied(),
             ending: end.map(|end| Ending::of(&end)),

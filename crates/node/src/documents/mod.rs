@@ -8,15 +8,15 @@ pub use records::{damaged, entry, link, whole_record};
 pub use work::{failures, output, tasks};
 
 use crate::{
-    FunctionStat, LogStat, Namespace, RecordRef, ResultKind, RunFilter, RunIsolation, RunResult, RunState, RunView,
-    TableStat,
+    FunctionStat, KeysRead, LogStat, Namespace, RecordRef, ResultKind, RunFilter, RunIsolation, RunResult, RunState,
+    RunView, TableStat, WhichKeys,
     databases::DatabaseStat,
     replicas::{ReplicaStage, ReplicaStat},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use millrace_documents::{
-    AttemptDoc, DatabaseDoc, DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RecordName, ReplicaDoc, ResultDoc, RunDoc,
-    TableDoc, TroubleDoc, WhyDoc, id_text, rfc3339,
+    AttemptDoc, DatabaseDoc, DefinitionDoc, ErrorDoc, FunctionDoc, KeyText, KeysReadDoc, LogDoc, RecordName,
+    ReplicaDoc, ResultDoc, RunDoc, TableDoc, TroubleDoc, WhyDoc, id_text, rfc3339,
 };
 use millrace_wire::{Code, LogName, Name, Result, table::TableOptions};
 use std::fmt::Display;
@@ -199,6 +199,7 @@ pub fn run(view: &RunView) -> RunDoc {
         ended: view.ended.map(rfc3339),
         attempts: attempts.map(|a| AttemptDoc { attempt: a.attempt, time: rfc3339(a.at) }).collect(),
         reads: view.reads.iter().map(record).collect(),
+        keys: view.keys.iter().map(keys_read).collect(),
         appends: view.appends.iter().map(record).collect(),
         output: view.ending.as_ref().map(|ending| ending.output.clone()),
         error: dead.map(|death| ErrorDoc {
@@ -209,6 +210,17 @@ pub fn run(view: &RunView) -> RunDoc {
         result: view.result.as_ref().map(result),
         retried_as: view.retried_as.and_then(id_text),
         partial: view.partial,
+    }
+}
+
+fn keys_read(read: &KeysRead) -> KeysReadDoc {
+    let doc = KeysReadDoc { table: read.table.as_ref().map(ToString::to_string), ..KeysReadDoc::default() };
+    let bound = |key: &[u8]| (!key.is_empty()).then(|| KeyText(key.into()));
+    match &read.which {
+        WhichKeys::Absent(key) => KeysReadDoc { absent: Some(KeyText(key.clone())), ..doc },
+        WhichKeys::Range { from, to, limit } => {
+            KeysReadDoc { from: bound(from), to: bound(to), limit: (*limit != u32::MAX).then_some(*limit), ..doc }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Records, entries of the journal, and links.
 
 use crate::{Record, links::LinkView};
-use millrace_documents::{EntryDoc, LinkDoc, PayloadDoc, RecordDoc, WholeEntryDoc, id_text, rfc3339};
+use millrace_documents::{EntryDoc, KeyText, LinkDoc, PayloadDoc, RecordDoc, WholeEntryDoc, id_text, rfc3339};
 use millrace_journal::{Catalog, Entry, Kind, Position};
 use millrace_wire::{Error, JsonBytes};
 
@@ -29,9 +29,9 @@ pub fn entry(entry: &Entry, catalog: &Catalog, show: impl FnOnce(&[u8], Option<&
     };
     let bytes = entry.payload.len();
     let payload = show(&entry.payload, subject.as_deref());
-    let shown = match &payload {
-        PayloadDoc::Shown(shown) => shown.len(),
-        PayloadDoc::Secret => 0,
+    let (shown, row) = match &payload {
+        PayloadDoc::Shown(shown) => (shown.len(), entry.row()),
+        PayloadDoc::Secret => (0, None),
     };
     EntryDoc::Whole(Box::new(WholeEntryDoc {
         position: entry.position.get(),
@@ -48,7 +48,9 @@ pub fn entry(entry: &Entry, catalog: &Catalog, show: impl FnOnce(&[u8], Option<&
         carried: entry.carried,
         claimed: entry.claimed,
         repair: if entry.shadow { entry.repair() } else { None },
-        restates: entry.row().and_then(|row| Some(row.restates?.seqno)),
+        key: row.map(|row| KeyText(row.key.into())),
+        operation: row.map(|row| row.operation.name()),
+        restates: row.and_then(|row| Some(row.restates?.seqno)),
         void: entry.shadow && entry.replaced().is_some_and(|replaced| replaced.void),
         bytes,
         cut: shown < bytes,

@@ -4,13 +4,18 @@ use super::super::sandbox;
 use crate::{
     args::{Global, WithArgs},
     commands::up::topics::of_logs,
-    place::{Place, Target, docs::LinkDoc, entries::Start, open_to_look, tidy, viewed_links},
+    place::{
+        Place, Target,
+        docs::{KeyText, LinkDoc},
+        entries::Start,
+        open_to_look, tidy, viewed_links,
+    },
     show,
 };
 use millrace_causality::{
     Builder, Event, Extent, History, Kept, KeyedEvent, Place as Spot, Settings, Table, Violation,
 };
-use millrace_journal::Kind;
+use millrace_journal::{Kind, Operation};
 use millrace_node::{
     Address, Code, EventId, FunctionStat, Hlc, LogName, Namespace, Position, Result,
     repairs::{self, CodeGiven, VerifiedRuns},
@@ -545,6 +550,17 @@ fn payload_of(entry: &Value) -> Option<Vec<u8>> {
     }
 }
 
+/// What an entry of a host's document says of the key of a table. An older host says only what it restates.
+fn key_of(entry: &Value) -> Option<KeyedEvent> {
+    let restates = entry["restates"].as_u64();
+    let Some(key) = entry.get("key") else {
+        return restates.map(|restates| KeyedEvent { restates, ..KeyedEvent::default() });
+    };
+    let key: KeyText = serde_json::from_value(key.clone()).ok()?;
+    let operation = entry["operation"].as_str().and_then(Operation::named)?;
+    Some(KeyedEvent::new(&key.0, operation, restates.unwrap_or(0)))
+}
+
 /// Puts an entry of a host's document into a table; `None` if it is none.
 fn take(builder: &mut Builder, entry: &Value) -> Option<Result<()>> {
     let name = entry["kind"].as_str()?;
@@ -570,7 +586,7 @@ fn take(builder: &mut Builder, entry: &Value) -> Option<Result<()>> {
         claimed: entry["claimed"].as_bool().unwrap_or(false),
         repair: entry["repair"].as_u64(),
         void: entry["void"].as_bool().unwrap_or(false),
-        key: entry["restates"].as_u64().map(|restates| KeyedEvent { restates, ..KeyedEvent::default() }),
+        key: key_of(entry),
         payload: &payload,
         payload_bytes: entry["bytes"].as_u64()?,
     }))
