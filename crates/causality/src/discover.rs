@@ -444,7 +444,7 @@ impl Pass<'_> {
             }
         }
         for read in self.table.keyed_reads(number) {
-            let (KeyedRead::Absent { log, .. } | KeyedRead::Range { log }) = read;
+            let (KeyedRead::Absent { log, .. } | KeyedRead::Range { log, .. }) = read;
             let Some(state) = self.logs.get(&log) else { continue };
             let class = match read {
                 KeyedRead::Absent { hash, .. } => state.keys.get(&hash).copied(),

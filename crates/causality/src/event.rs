@@ -61,8 +61,8 @@ pub struct Event<'b> {
     pub repair: Option<u64>,
     /// Of a shadow APPEND: whether it says that there is no record.
     pub void: bool,
-    /// Of an APPEND to a table: what it says of its key.
-    pub key: Option<KeyedEvent>,
+    /// Of an APPEND to a table: its key, and what it says of it. An empty key is not known.
+    pub key: Option<(&'b [u8], KeyedEvent)>,
     /// Its payload, or its beginning.
     pub payload: &'b [u8],
     /// The length of the whole payload.
@@ -84,7 +84,7 @@ impl<'b> From<&'b Entry> for Event<'b> {
             claimed: entry.claimed,
             repair: if entry.shadow { entry.repair() } else { None },
             void: entry.shadow && entry.replaced().is_some_and(|replaced| replaced.void),
-            key: entry.row().map(|row| KeyedEvent::of(&row)),
+            key: entry.row().map(|row| (row.key, KeyedEvent::of(&row))),
             payload: &entry.payload,
             payload_bytes: entry.payload.len() as u64,
         }

@@ -1,6 +1,9 @@
 //! The service graph: which functions run for the records of which logs, what they read and append, how often and how fast.
 
-use crate::history::{Cause, History, Place};
+use crate::{
+    history::{Cause, History, Place},
+    row::KeyedRead,
+};
 use hdrhistogram::Histogram;
 use millrace_journal::{Kind, Outcome, What};
 use millrace_wire::{Hlc, NamespaceId};
@@ -273,8 +276,12 @@ impl Making<'_> {
     fn read(&mut self, place: Place) {
         let Some(run) = self.history.run_of(place) else { return };
         let function = self.function(run);
-        let reads = self.history.table(place).reads(place.row).filter(|read| read.what != What::Absent);
-        let logs: BTreeSet<u32> = reads.map(|read| read.log).collect();
+        let table = self.history.table(place);
+        let reads = table.reads(place.row).filter(|read| read.what != What::Absent).map(|read| read.log);
+        let keys = table.keyed_reads(place.row).map(|read| match read {
+            KeyedRead::Absent { log, .. } | KeyedRead::Range { log, .. } => log,
+        });
+        let logs: BTreeSet<u32> = reads.chain(keys).collect();
         for log in logs {
             if let Some(log) = self.log(place.table, log) {
                 self.edge(log, function, Flow::Reads);

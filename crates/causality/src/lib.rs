@@ -26,6 +26,7 @@ mod index;
 mod merge;
 mod repaired;
 mod row;
+mod seen;
 mod table;
 mod tree;
 

@@ -97,7 +97,7 @@ pub struct Read {
 
 /// Something that a run read of a table, besides values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyedRead {
+pub enum KeyedRead<'t> {
     /// That a key has no value: the hash of the key.
     Absent {
         /// The table.
@@ -105,9 +105,15 @@ pub enum KeyedRead {
         /// The hash.
         hash: u64,
     },
-    /// The keys of a range.
+    /// The first keys of a range.
     Range {
         /// The table.
         log: u32,
+        /// The first key that belongs to the range.
+        from: &'t [u8],
+        /// The first that does not; empty if all do.
+        to: &'t [u8],
+        /// How many were asked for.
+        limit: u32,
     },
 }

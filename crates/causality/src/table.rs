@@ -99,6 +99,10 @@ pub struct Builder {
     /// Of records of tables, by their rows.
     keys: HashMap<u32, KeyedEvent>,
     carried_keys: HashMap<EventId, KeyedEvent>,
+    /// Their keys, by their hashes.
+    key_bytes: HashMap<u64, Box<[u8]>>,
+    /// Of the FIREDs that are not the first of their claim, ascending: how many runs go before.
+    places: Vec<(u32, u32)>,
     names: Names,
     log_ids: HashMap<String, u32>,
     carried: Vec<(EventId, u64, EventId, Row)>,
@@ -125,6 +129,8 @@ impl Builder {
             logs: IdMap::default(),
             keys: HashMap::new(),
             carried_keys: HashMap::new(),
+            key_bytes: HashMap::new(),
+            places: Vec::new(),
             names: Names::default(),
             log_ids: HashMap::new(),
             carried: Vec::new(),
@@ -178,9 +184,12 @@ impl Builder {
             kind: event.kind as u8 | if event.repair.is_some() { SHADOW } else { 0 },
             flags,
         };
+        if let Some((key, KeyedEvent { hash, .. })) = event.key.filter(|(key, _)| !key.is_empty()) {
+            self.key_bytes.entry(hash).or_insert_with(|| key.into());
+        }
         if event.carried {
             self.carried.push((event.id, event.position, event.cause, row));
-            self.carried_keys.extend(event.key.map(|key| (event.id, key)));
+            self.carried_keys.extend(event.key.map(|(_, key)| (event.id, key)));
             self.behind_copy = true;
             return Ok(());
         }
@@ -194,7 +203,7 @@ impl Builder {
             };
         }
         let number = self.rows.len() as u32;
-        if let Some(key) = event.key {
+        if let Some((_, key)) = event.key {
             self.keys.insert(number, key);
             // What it restates is its cause.
             if let Some(source) = self.logs.get(&event.subject).and_then(|log| log.row(key.restates, 0)) {
@@ -226,6 +235,9 @@ impl Builder {
             Kind::Append => u32::try_from(event.payload_bytes).unwrap_or(u32::MAX),
             Kind::Fired => {
                 let attempt = Attempt::decode(event.ordinal, event.payload);
+                if attempt.place > 0 && !event.carried {
+                    self.places.push((self.rows.len() as u32, attempt.place));
+                }
                 attempt.revision << 2 | u32::from(attempt.streamed) << 1 | u32::from(attempt.waits)
             }
             Kind::Done => {
@@ -261,9 +273,9 @@ impl Builder {
                 let keyed = JournalRead::decode(event.payload).filter_map(|row| match row {
                     JournalRead::Found { .. } => None,
                     JournalRead::Absent { log, key } => Some(KeyedRead::Absent { log, hash: hash_of_key(key) }),
-                    JournalRead::Range { log, .. } => Some(KeyedRead::Range { log }),
+                    JournalRead::Range { log, from, to, limit } => Some(KeyedRead::Range { log, from, to, limit }),
                 });
-                let (rows, keyed): (Vec<Read>, Vec<KeyedRead>) = (rows.chain(values).collect(), keyed.collect());
+                let (rows, keyed): (Vec<Read>, Vec<KeyedRead<'_>>) = (rows.chain(values).collect(), keyed.collect());
                 self.note(rows, &keyed)?
             }
             Kind::Call => match self.call(event) {
@@ -293,8 +305,8 @@ impl Builder {
     }
 
     /// Puts what was read into the list of bytes: each as what (1), log, from and count (LEB128), and 255 behind the last. Of a key
-    /// without a value, its hash is in place of the seqno.
-    fn note(&mut self, reads: impl IntoIterator<Item = Read>, keyed: &[KeyedRead]) -> Result<u32> {
+    /// without a value, its hash comes behind the log; of a range, the limit and both ends, each with its length.
+    fn note(&mut self, reads: impl IntoIterator<Item = Read>, keyed: &[KeyedRead<'_>]) -> Result<u32> {
         let at = u32::try_from(self.reads.len()).ok().filter(|at| *at != NO_ROW);
         let at = at.ok_or_else(|| {
             Code::HistoryTooLong.error(format!("the runs of namespace {} read too many records", self.namespace))
@@ -312,13 +324,20 @@ impl Builder {
             }
         }
         for read in keyed {
-            let (what, log, hash) = match *read {
-                KeyedRead::Absent { log, hash } => (ABSENT_KEY, log, hash),
-                KeyedRead::Range { log } => (KEY_RANGE, log, 0),
-            };
-            self.reads.push(what);
-            for number in [log.into(), hash, 1] {
-                push_varint(&mut self.reads, number);
+            let reads = &mut self.reads;
+            match *read {
+                KeyedRead::Absent { log, hash } => {
+                    reads.push(ABSENT_KEY);
+                    [log.into(), hash].into_iter().for_each(|number| push_varint(reads, number));
+                }
+                KeyedRead::Range { log, from, to, limit } => {
+                    reads.push(KEY_RANGE);
+                    [log, limit].into_iter().for_each(|number| push_varint(reads, number.into()));
+                    for end in [from, to] {
+                        push_varint(reads, end.len() as u64);
+                        reads.extend_from_slice(end);
+                    }
+                }
             }
         }
         self.reads.push(u8::MAX);
@@ -334,6 +353,7 @@ impl Builder {
         carried.sort_by_key(|(id, ..)| *id);
         carried.dedup_by_key(|(id, ..)| *id);
         let shift = carried.len() as u32;
+        let places = self.places.into_iter().map(|(row, place)| (row + shift, place)).collect();
         let mut keys: HashMap<u32, KeyedEvent> = self.keys.into_iter().map(|(row, key)| (row + shift, key)).collect();
         if shift > 0 {
             for row in rows.iter_mut().filter(|row| row.cause < FOREIGN) {
@@ -384,6 +404,8 @@ impl Builder {
             positions,
             logs,
             keys,
+            key_bytes: self.key_bytes,
+            places,
             names: self.names,
             targets: BTreeMap::new(),
             damaged: self.damaged,
@@ -430,15 +452,40 @@ fn push_varint(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-fn varint(bytes: &mut impl Iterator<Item = u8>) -> u64 {
+fn varint(bytes: &mut &[u8]) -> u64 {
     let mut number = 0;
-    for (at, byte) in bytes.enumerate() {
+    for at in 0.. {
+        let Some((byte, rest)) = bytes.split_first() else { break };
+        *bytes = rest;
         number |= u64::from(byte & 0x7F) << (7 * at);
         if byte & 0x80 == 0 {
             break;
         }
     }
     number
+}
+
+/// The next read of records in a list; nothing at those of keys, which come last.
+fn take_read(bytes: &mut &[u8]) -> Option<Read> {
+    let (what, rest) = bytes.split_first()?;
+    let what = match what {
+        0 => What::Record,
+        1 => What::Latest,
+        2 => What::Absent,
+        3 => What::BelowHistory,
+        4 => What::Refused(0),
+        _ => return None,
+    };
+    *bytes = rest;
+    let (log, from, count) = (varint(bytes), varint(bytes), varint(bytes));
+    Some(Read { log: log as u32, from, count, what })
+}
+
+fn take_bytes<'b>(bytes: &mut &'b [u8]) -> &'b [u8] {
+    let length = varint(bytes) as usize;
+    let (taken, rest) = bytes.split_at_checked(length).unwrap_or((bytes, &[]));
+    *bytes = rest;
+    taken
 }
 
 /// The events of one journal.
@@ -455,6 +502,8 @@ pub struct Table {
     positions: Vec<(u32, u64)>,
     logs: IdMap<LogRows>,
     keys: HashMap<u32, KeyedEvent>,
+    key_bytes: HashMap<u64, Box<[u8]>>,
+    places: Vec<(u32, u32)>,
     names: Names,
     targets: BTreeMap<u32, BTreeSet<u32>>,
     damaged: u64,
@@ -580,43 +629,58 @@ impl Table {
         Some(found).filter(|found| found.detail != NO_ROW)
     }
 
+    /// The list of what an event read, in the repaired history.
+    fn noted(&self, row: u32) -> &[u8] {
+        self.reads_of(row).map_or(&[], |found| &self.reads[found.detail as usize..])
+    }
+
     /// The reads of an event, in the repaired history. For a TRIGGER, the record that it names.
     pub fn reads(&self, row: u32) -> impl Iterator<Item = Read> + '_ {
-        let found = self.reads_of(row);
-        let mut bytes = found.map_or(&[][..], |found| &self.reads[found.detail as usize..]).iter().copied();
-        std::iter::from_fn(move || {
-            let what = match bytes.next()? {
-                0 => What::Record,
-                1 => What::Latest,
-                2 => What::Absent,
-                3 => What::BelowHistory,
-                4 => What::Refused(0),
-                _ => return None, // Those of keys come last.
-            };
-            let (log, from, count) = (varint(&mut bytes), varint(&mut bytes), varint(&mut bytes));
-            Some(Read { log: log as u32, from, count, what })
-        })
+        let mut bytes = self.noted(row);
+        std::iter::from_fn(move || take_read(&mut bytes))
     }
 
     /// What an event read of tables besides values, in the repaired history.
-    pub fn keyed_reads(&self, row: u32) -> impl Iterator<Item = KeyedRead> + '_ {
-        let found = self.reads_of(row);
-        let mut bytes = found.map_or(&[][..], |found| &self.reads[found.detail as usize..]).iter().copied();
-        let all = std::iter::from_fn(move || {
-            let what = bytes.next().filter(|what| *what != u8::MAX)?;
-            let (log, hash, _) = (varint(&mut bytes) as u32, varint(&mut bytes), varint(&mut bytes));
-            Some(match what {
-                ABSENT_KEY => Some(KeyedRead::Absent { log, hash }),
-                KEY_RANGE => Some(KeyedRead::Range { log }),
-                _ => None,
+    pub fn keyed_reads(&self, row: u32) -> impl Iterator<Item = KeyedRead<'_>> {
+        let mut bytes = self.noted(row);
+        while take_read(&mut bytes).is_some() {}
+        std::iter::from_fn(move || {
+            let (what, rest) = bytes.split_first()?;
+            bytes = rest;
+            Some(match *what {
+                ABSENT_KEY => KeyedRead::Absent { log: varint(&mut bytes) as u32, hash: varint(&mut bytes) },
+                KEY_RANGE => {
+                    let (log, limit) = (varint(&mut bytes) as u32, varint(&mut bytes) as u32);
+                    KeyedRead::Range { log, from: take_bytes(&mut bytes), to: take_bytes(&mut bytes), limit }
+                }
+                _ => return None,
             })
-        });
-        all.flatten()
+        })
     }
 
     /// What a record of a table says of its key.
     pub fn key(&self, row: u32) -> Option<KeyedEvent> {
         self.keys.get(&row).copied()
+    }
+
+    /// The key of a record of a table, if it is known.
+    pub(crate) fn key_bytes(&self, row: u32) -> Option<&[u8]> {
+        self.key_of_hash(self.key(row)?.hash)
+    }
+
+    /// The key with this hash, if a record has it.
+    pub(crate) fn key_of_hash(&self, hash: u64) -> Option<&[u8]> {
+        self.key_bytes.get(&hash).map(|key| &**key)
+    }
+
+    /// How many runs of the same claim go before that of a FIRED.
+    pub(crate) fn place_in_claim(&self, fired: u32) -> u32 {
+        self.places.binary_search_by_key(&fired, |(row, _)| *row).map_or(0, |at| self.places[at].1)
+    }
+
+    /// Whether there is no such record in the repaired history.
+    pub(crate) fn is_void(&self, record: u32) -> bool {
+        self.repaired.versions.get(&record).is_some_and(|version| version.void)
     }
 
     /// The changes by applied repairs.

@@ -6,10 +6,10 @@
 use crate::{
     discover::Bits,
     history::{Cause, History, Place},
-    row::KeyedRead,
+    seen::Seen,
 };
 use millrace_journal::{Kind, What};
-use std::collections::HashMap;
+use std::{cell::OnceCell, collections::HashMap, ops::ControlFlow};
 
 /// How a branch hangs on the one above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,21 +130,25 @@ fn is_read(history: &History, place: Place) -> bool {
     history.table(place).is_read(place.row)
 }
 
-/// A key of a table in one of the journals: the journal, the log, and the hash of the key.
-type KeyOf = (u32, u32, u64);
-
-/// The key that a record deletes.
-fn deletes(history: &History, place: Place) -> Option<KeyOf> {
-    let key = history.table(place).key(place.row).filter(|key| key.is_deletion)?;
-    Some((place.table, history.row(place).subject, key.hash))
+/// What runs saw of tables, by journal; built when it is needed.
+struct AllSeen<'h> {
+    history: &'h History,
+    of: Vec<OnceCell<Seen<'h>>>,
 }
 
-/// The keys that an event found without a value.
-fn absent(history: &History, place: Place) -> impl Iterator<Item = KeyOf> {
-    history.table(place).keyed_reads(place.row).filter_map(move |read| match read {
-        KeyedRead::Absent { log, hash } => Some((place.table, log, hash)),
-        KeyedRead::Range { .. } => None,
-    })
+impl<'h> AllSeen<'h> {
+    fn new(history: &'h History) -> Self {
+        Self { history, of: history.tables().iter().map(|_| OnceCell::new()).collect() }
+    }
+
+    /// Calls `each` for the records behind the ranges and missing keys that a read has.
+    fn records(&self, read: Place, mut each: impl FnMut(Place) -> ControlFlow<()>) {
+        let table = self.history.table(read);
+        if table.keyed_reads(read.row).next().is_some() {
+            let seen = self.of[read.table as usize].get_or_init(|| Seen::of(table));
+            let _stopped = seen.records(read.row, |row| each(Place { row, ..read }));
+        }
+    }
 }
 
 impl Tree {
@@ -163,12 +167,10 @@ impl Tree {
             }
         };
         note(&mut seqnos, root);
-        // The last record that deleted a key: why it has no value, unless it never had one.
-        let mut deleted: HashMap<KeyOf, Place> = HashMap::new();
+        let seen = AllSeen::new(history);
         for place in history.order().skip_while(|place| *place != root) {
             let row = history.row(place);
             if row.is(Kind::Append) {
-                deleted.extend(deletes(history, place).map(|key| (key, place)));
                 let Cause::Known(cause) = history.cause(place) else { continue };
                 let link = match (row.claimed(), history.row(cause).is(Kind::Trigger)) {
                     (true, _) => Link::Claimed,
@@ -195,8 +197,14 @@ impl Tree {
                     within
                         .find_map(|seqno| history.record(place, read.log, *seqno).filter(|record| growing.has(*record)))
                 });
-                let missed = || absent(history, place).find_map(|key| deleted.get(&key).filter(|by| growing.has(**by)));
-                if let Some(record) = found.or_else(|| missed().copied()) {
+                let mut found = found;
+                if found.is_none() {
+                    seen.records(place, |record| {
+                        found = Some(record).filter(|record| growing.has(*record));
+                        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                    });
+                }
+                if let Some(record) = found {
                     growing.add(run, Link::Read, record);
                 }
             }
@@ -214,13 +222,10 @@ impl Tree {
         } else {
             history.order().take_while(|place| *place != root).chain([root]).collect()
         };
-        // Runs that found a key without a value, until the record is reached that deleted it.
-        let mut missed: HashMap<KeyOf, Vec<Place>> = HashMap::new();
+        let seen = AllSeen::new(history);
         for place in order.into_iter().rev() {
             let row = history.row(place);
             if row.is(Kind::Append) || row.is(Kind::Trigger) {
-                let by = deletes(history, place).and_then(|key| missed.remove(&key));
-                by.into_iter().flatten().for_each(|run| growing.add(place, Link::Read, run));
                 if !growing.has(place) {
                     continue;
                 }
@@ -255,7 +260,10 @@ impl Tree {
                         }
                     }
                 }
-                absent(history, place).for_each(|key| missed.entry(key).or_default().push(run));
+                seen.records(place, |record| {
+                    growing.add(record, Link::Read, run);
+                    ControlFlow::Continue(())
+                });
             }
         }
         for branch in &mut growing.tree.branches {

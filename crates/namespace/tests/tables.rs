@@ -67,9 +67,48 @@ fn damage(place: &Path, dice: &mut Dice) {
     std::fs::write(path, bytes).unwrap();
 }
 
+/// A load of the table as it was at a position, page by page while it changes.
+struct Load {
+    upto: Position,
+    then: Model,
+    above: u64,
+    loaded: Vec<Shown>,
+}
+
+impl Load {
+    fn begun(upto: Position, then: Model) -> Self {
+        Self { upto, then, above: 0, loaded: Vec::new() }
+    }
+
+    /// Loads a page; returns whether it was the last one, and if so, whether the whole was still there.
+    fn go_on(&mut self, namespace: &Namespace, limit: usize) -> Option<bool> {
+        let (journal, table) = (namespace.journal(), namespace.table("t").unwrap());
+        let page = match namespace.tables().above(journal, &table, self.above, (limit, 1 << 20), self.upto) {
+            Ok(page) => page,
+            // A deletion was dropped with its segment.
+            Err(error) if error.code() == Code::TableVersionGone => return Some(false),
+            Err(error) => panic!("{error}"),
+        };
+        if self.upto < journal.first() {
+            return Some(false);
+        }
+        assert!(page.entries.len() <= limit && (!page.more || !page.entries.is_empty()));
+        self.above = page.entries.last().map_or(self.above, |entry| entry.version);
+        self.loaded.extend(page.entries.into_iter().map(|entry| (entry.key, entry.version, entry.value.unwrap())));
+        (!page.more).then(|| {
+            let mut all = within(&self.then, KeyRange::default(), usize::MAX);
+            all.sort_by_key(|(_, version, _)| *version);
+            assert_eq!(self.loaded, all);
+            true
+        })
+    }
+}
+
 /// What a run has met.
 #[derive(Default)]
 struct Met {
+    /// How many loads were whole.
+    loads: usize,
     /// How many past states were read.
     past: usize,
     /// How often a namespace was opened whose view had one file, or two.
@@ -93,6 +132,7 @@ fn run(seed: u64, steps: u64, met: &mut Met) {
     let mut dice = Dice(seed);
     let mut model = Model::new();
     let mut past: Vec<(Position, Model)> = Vec::new();
+    let (mut load, mut of_loads): (Option<Load>, _) = (None, Dice(!seed));
     // With many keys, of which few change, a view has a second file.
     let keys = [60, 600][seed as usize % 2];
     for number in (0..keys).filter(|_| keys > 60) {
@@ -117,6 +157,13 @@ fn run(seed: u64, steps: u64, met: &mut Met) {
             Condition::Version(version) => known == version,
         };
         let context = format!("seed {seed}, step {step}");
+        if of_loads.roll(4) == 0 {
+            let loading = load.get_or_insert_with(|| Load::begun(namespace.journal().tail(), model.clone()));
+            if let Some(is_whole) = loading.go_on(namespace, 1 + of_loads.roll(12) as usize) {
+                met.loads += usize::from(is_whole);
+                load = None;
+            }
+        }
         match dice.roll(13) {
             0..5 => {
                 let put = ask(namespace, &TableRequest::Put { key: &key, value: &value, condition, ttl_ms: 0 });
@@ -212,8 +259,9 @@ fn run(seed: u64, steps: u64, met: &mut Met) {
 fn tables_agree_with_a_map() {
     let mut met = Met::default();
     (0..10).for_each(|seed| run(seed, 400, &mut met));
-    let Met { past, one_file, two_files } = met;
+    let Met { loads, past, one_file, two_files } = met;
     assert!(past > 5 && one_file > 5 && two_files > 5, "{past} past states, {one_file} and {two_files} files");
+    assert!(loads > 20, "{loads} loads");
 }
 
 #[test]

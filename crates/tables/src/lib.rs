@@ -15,17 +15,19 @@
 pub mod batch;
 mod freeze;
 mod frozen;
+mod load;
 mod sorted;
 pub mod view;
 
 use freeze::Freezer;
+use load::Passes;
 use millrace_journal::{Entry, Journal, Log, Position, Row};
 use millrace_wire::{
     Code, Result,
     table::{KeyRange, TableEntry},
 };
 use std::{
-    collections::{BinaryHeap, HashMap},
+    collections::HashMap,
     sync::{Arc, Mutex, PoisonError, RwLock},
 };
 use view::{Found, View};
@@ -40,6 +42,7 @@ const RECENT: usize = 1000;
 pub struct Tables {
     views: Mutex<HashMap<u32, Arc<RwLock<View>>>>,
     freezer: Freezer,
+    passes: Passes,
 }
 
 fn is_within(range: KeyRange<'_>, key: &[u8]) -> bool {
@@ -75,7 +78,7 @@ impl Default for Tables {
 impl Tables {
     /// The views of which each is written to a file after so many records.
     pub fn with_files_after(records: u64) -> Self {
-        Self { views: Mutex::default(), freezer: Freezer::after(records) }
+        Self { views: Mutex::default(), freezer: Freezer::after(records), passes: Passes::default() }
     }
 
     /// Writes what a view has to a file now, or waits until a thread of this process has.
@@ -271,50 +274,6 @@ impl Tables {
             }
             // Deletions may have been dropped with their segments.
             Ok(log.latest() == 0 || since >= journal.first())
-        })
-    }
-
-    /// The newest records of keys with values, in the order of their seqnos, above one of them; at most `limit` and, unless the first alone is
-    /// longer, `bytes_max` bytes. Expired values count as values until their keys are deleted.
-    pub fn above(
-        &self,
-        journal: &Journal,
-        log: &Log,
-        above: u64,
-        (limit, bytes_max): (usize, usize),
-        upto: Position,
-    ) -> Result<Scanned> {
-        self.looked(journal, log, |view| {
-            // The least ones, the greatest of them first.
-            let (mut least, mut more) = (BinaryHeap::<(u64, Position, u64, Vec<u8>)>::new(), false);
-            let (mut keys, mut key) = (view.keys(KeyRange::default())?, Vec::new());
-            while let Some(newest) = keys.next_into(&mut key)? {
-                let Some(found) = view.find_from(journal, log, (&key, Some(newest)), Some(upto))? else { continue };
-                if !found.is_value || found.seqno <= above {
-                    continue;
-                }
-                if least.len() == limit && least.peek().is_some_and(|(greatest, ..)| *greatest < found.seqno) {
-                    more = true;
-                    continue;
-                }
-                least.push((found.seqno, found.position, found.expires_us, key.clone()));
-                if least.len() > limit {
-                    least.pop();
-                    more = true;
-                }
-            }
-            let (mut scanned, mut bytes) = (Scanned { more, ..Scanned::default() }, 0);
-            for (version, position, expires_us, key) in least.into_sorted_vec() {
-                if bytes >= bytes_max {
-                    scanned.more = true;
-                    break;
-                }
-                let record = view::record_at(journal, log, position)?;
-                bytes += key.len() + record.payload.len();
-                let (time_us, value) = (record.hlc.wall_us(), Some(record.payload));
-                scanned.entries.push(TableEntry { key, version, expires_us, time_us, value });
-            }
-            Ok(scanned)
         })
     }
 

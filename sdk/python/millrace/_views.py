@@ -7,7 +7,7 @@ import datetime
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from millrace._records import _native
 
@@ -100,6 +100,19 @@ class RecordRef:
 
 
 @dataclass(frozen=True)
+class KeysRead:
+    """Keys of a table that a run found without a value (`absent`), or a range that it read: from `start` to before `stop`."""
+
+    #: None if the table was removed.
+    table: Optional[str]
+    absent: Optional[Union[str, bytes]] = None
+    start: Optional[Union[str, bytes]] = None
+    stop: Optional[Union[str, bytes]] = None
+    #: How many keys were asked for at most. A scan asks for a thousand at a time.
+    limit: Optional[int] = None
+
+
+@dataclass(frozen=True)
 class Attempt:
     """One attempt at a run."""
 
@@ -123,6 +136,8 @@ class Run:
     ended: Optional[datetime.datetime]
     attempts: tuple[Attempt, ...] = ()
     reads: tuple[RecordRef, ...] = ()
+    #: What it read of the keys of tables, besides values of single keys.
+    keys: tuple[KeysRead, ...] = ()
     appends: tuple[RecordRef, ...] = ()
     #: Its output.
     output: str = ""
@@ -236,6 +251,7 @@ def run(document: dict[str, Any]) -> Run:
         ended=moment(ended) if ended else None,
         attempts=tuple(Attempt(attempt["attempt"], moment(attempt["time"])) for attempt in document["attempts"]),
         reads=_refs(document["reads"]),
+        keys=tuple(_keys_read(read) for read in document.get("keys", ())),
         appends=_refs(document["appends"]),
         output=document.get("output") or "",
         error=_error(document),
@@ -259,6 +275,14 @@ def answer(function: str, wait: float, invoked: tuple[str, str, bytes, str, str]
     if kind == b"\1":
         return content
     return json.loads(content) if kind == b"\2" else None
+
+
+def _keys_read(document: dict[str, Any]) -> KeysRead:
+    def key(name: str) -> Optional[Union[str, bytes]]:
+        given = document.get(name)
+        return base64.b64decode(given["base64"]) if isinstance(given, dict) else given
+
+    return KeysRead(document["table"], key("absent"), key("from"), key("to"), document.get("limit"))
 
 
 def _result(document: dict[str, Any]) -> Any:

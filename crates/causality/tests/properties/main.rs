@@ -2,6 +2,7 @@
 
 mod discovery;
 mod graphs;
+mod keys;
 mod order;
 mod repaired;
 mod trees;

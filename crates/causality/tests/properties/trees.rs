@@ -7,7 +7,7 @@ use millrace_wire::EventId;
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 
-const ALL: TreeLimits = TreeLimits { branches_max: usize::MAX, below_max: usize::MAX, depth_max: usize::MAX };
+pub const ALL: TreeLimits = TreeLimits { branches_max: usize::MAX, below_max: usize::MAX, depth_max: usize::MAX };
 
 fn is_shown(entry: &Entry) -> bool {
     matches!(entry.kind, Kind::Append | Kind::Trigger)
@@ -36,7 +36,7 @@ fn pairs(world: &World) -> Vec<(EventId, EventId)> {
     pairs
 }
 
-fn closure(pairs: &[(EventId, EventId)], root: EventId) -> BTreeSet<EventId> {
+pub fn closure(pairs: &[(EventId, EventId)], root: EventId) -> BTreeSet<EventId> {
     let mut found = BTreeSet::from([root]);
     loop {
         let new = pairs.iter().filter(|(cause, effect)| found.contains(cause) && !found.contains(effect));

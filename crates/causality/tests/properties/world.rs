@@ -128,7 +128,7 @@ pub fn int(number: u64) -> Vec<u8> {
     bytes[..8 - number.leading_zeros() as usize / 8].to_vec()
 }
 
-fn varint(bytes: &mut Vec<u8>, mut number: u64) {
+pub fn varint(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
         number >>= 7;

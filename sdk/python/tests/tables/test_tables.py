@@ -138,6 +138,12 @@ FUNCTIONS = """
         change = ctx.table(record.log).change(record)
         ctx.append("seen", [change.key, change.value, change.version])
 
+    @millrace.function(on="audits", retries=0)
+    def audit(record: millrace.Record, ctx: millrace.Context) -> None:
+        totals = ctx.table("totals")
+        found = [totals.get("nobody"), totals.get("gone"), *totals.scan(start="a", stop="c")]
+        ctx.append("seen", found)
+
     @millrace.function(on="jobs", retries=0, concurrency=4)
     def busy(record: millrace.Record, ctx: millrace.Context) -> None:
         table = ctx.table("totals")
@@ -215,6 +221,33 @@ def test_the_value_that_a_run_got_is_in_its_history(ns: millrace.Namespace, host
         assert (effect.id, effect.link) == (second.id, "read")
         causes = remote.trace("totals@3", up=True).branches
         assert {branch.id for branch in causes if branch.function} == {first.id, second.id}
+
+
+def test_missing_keys_and_ranges_are_in_the_history_of_a_run(
+    ns: millrace.Namespace, host: Start, functions: ModuleType
+) -> None:
+    for log in ("audits", "seen"):
+        ns.create_log(log)
+    totals = ns.create_table("totals")
+    for key in ("gone", "a", "b", "c"):
+        totals[key] = 1
+    del totals["gone"]
+    ns.deploy(functions.audit)
+    with millrace.open(host(ns).address) as remote:
+        remote.append("audits", "now")
+        remote.wait_idle(PATIENCE_S)
+        assert remote.get("seen", 1).json() == [None, None, ["a", 1], ["b", 1]]
+        totals["a"] = 2
+        [run] = remote.runs(function="audit")
+        assert not run.reads and [(read.table, read.absent) for read in run.keys[:2]] == [("totals", "nobody"), ("totals", "gone")]
+        assert (run.keys[2].start, run.keys[2].stop) == ("a", "c")
+        # What the run found: the first "a", "b", and the deletion of "gone". "c" was behind the range, and the second "a" came later.
+        for place in (ns, remote):
+            for number, is_seen in [(2, True), (3, True), (4, False), (5, True), (6, False)]:
+                effects = [branch.id for branch in place.trace(f"totals@{number}").branches if branch.function]
+                assert effects == ([run.id] if is_seen else []), number
+            records = [branch.record for branch in place.trace("seen@1", up=True).branches if branch.record]
+            assert {record.seqno for record in records if record.log == "totals"} == {2, 3, 5}
 
 
 def test_a_read_shows_at_least_what_its_token_names(place: millrace.Namespace) -> None:

@@ -551,14 +551,15 @@ fn payload_of(entry: &Value) -> Option<Vec<u8>> {
 }
 
 /// What an entry of a host's document says of the key of a table. An older host says only what it restates.
-fn key_of(entry: &Value) -> Option<KeyedEvent> {
+fn key_of(entry: &Value) -> Option<(Vec<u8>, KeyedEvent)> {
     let restates = entry["restates"].as_u64();
     let Some(key) = entry.get("key") else {
-        return restates.map(|restates| KeyedEvent { restates, ..KeyedEvent::default() });
+        return restates.map(|restates| (Vec::new(), KeyedEvent { restates, ..KeyedEvent::default() }));
     };
-    let key: KeyText = serde_json::from_value(key.clone()).ok()?;
+    let KeyText(key) = serde_json::from_value(key.clone()).ok()?;
     let operation = entry["operation"].as_str().and_then(Operation::named)?;
-    Some(KeyedEvent::new(&key.0, operation, restates.unwrap_or(0)))
+    let event = KeyedEvent::new(&key, operation, restates.unwrap_or(0));
+    Some((key, event))
 }
 
 /// Puts an entry of a host's document into a table; `None` if it is none.
@@ -572,7 +573,7 @@ fn take(builder: &mut Builder, entry: &Value) -> Option<Result<()>> {
             _ => builder.name_function(subject, name),
         }
     }
-    let payload = payload_of(entry)?;
+    let (payload, key) = (payload_of(entry)?, key_of(entry));
     Some(builder.push(&Event {
         id: id_of(entry, "id")?,
         position: entry["position"].as_u64()?,
@@ -586,7 +587,7 @@ fn take(builder: &mut Builder, entry: &Value) -> Option<Result<()>> {
         claimed: entry["claimed"].as_bool().unwrap_or(false),
         repair: entry["repair"].as_u64(),
         void: entry["void"].as_bool().unwrap_or(false),
-        key: key_of(entry),
+        key: key.as_ref().map(|(key, event)| (&**key, *event)),
         payload: &payload,
         payload_bytes: entry["bytes"].as_u64()?,
     }))
