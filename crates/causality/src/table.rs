@@ -664,7 +664,7 @@ impl Table {
     }
 
     /// The key of a record of a table, if it is known.
-    pub(crate) fn key_bytes(&self, row: u32) -> Option<&[u8]> {
+    pub fn key_bytes(&self, row: u32) -> Option<&[u8]> {
         self.key_of_hash(self.key(row)?.hash)
     }
 

@@ -8,7 +8,7 @@ use crate::{
     repairs::{self, Phase},
 };
 use millrace_causality::{Builder, Event, History, Link, Place, Table, Tree, TreeLimits};
-use millrace_documents::{TraceBranchDoc, TraceDoc, TracedRecordDoc, TracedRunDoc, ValueDoc, rfc3339};
+use millrace_documents::{KeyText, TraceBranchDoc, TraceDoc, TracedRecordDoc, TracedRunDoc, ValueDoc, rfc3339};
 use millrace_journal::{Entry, Kind, Outcome, Position};
 use millrace_namespace::{Namespace, RunState};
 use millrace_security::check::is_secret;
@@ -208,6 +208,8 @@ fn record(namespace: &Namespace, history: &History, place: Place) -> Result<Trac
     Ok(TracedRecordDoc {
         log,
         seqno: row.seqno,
+        key: table.key_bytes(place.row).filter(|_| !is_hidden).map(|key| KeyText(key.into())),
+        deleted: table.key(place.row).is_some_and(|key| key.is_deletion),
         repair: version.map(|version| version.repair),
         void: version.is_some_and(|version| version.void),
         value: match version {

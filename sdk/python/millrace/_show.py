@@ -105,7 +105,7 @@ def trace(trace: Trace) -> str:
         # Text of the namespace cannot make spaces: they are escaped with the rest.
         place = "\u2003" * one.level + (one.link or "")
         what = f"{one.record.log}@{one.record.seqno}" if one.record else f"run of {one.function}"
-        detail = data(one.data) if one.record else (one.state or "")
+        detail = one._shown() if one.record else (one.state or "")
         rows.append((place, what, one.time.isoformat(" ", "milliseconds"), detail, one.more or ""))
     shown = _table(f"{trace.direction} of {trace.document['event']}", ("", "record or run", "time", "value or state", "more below"), rows)
     if trace.document["next"] is not None:

@@ -278,11 +278,13 @@ def answer(function: str, wait: float, invoked: tuple[str, str, bytes, str, str]
 
 
 def _keys_read(document: dict[str, Any]) -> KeysRead:
-    def key(name: str) -> Optional[Union[str, bytes]]:
-        given = document.get(name)
-        return base64.b64decode(given["base64"]) if isinstance(given, dict) else given
+    absent, start, stop = (table_key(document.get(name)) for name in ("absent", "from", "to"))
+    return KeysRead(document["table"], absent, start, stop, document.get("limit"))
 
-    return KeysRead(document["table"], key("absent"), key("from"), key("to"), document.get("limit"))
+
+def table_key(document: Any) -> Optional[Union[str, bytes]]:
+    """A key of a table, as documents have it."""
+    return base64.b64decode(document["base64"]) if isinstance(document, dict) else document
 
 
 def _result(document: dict[str, Any]) -> Any:

@@ -67,7 +67,7 @@ export function graphOf(functions: Fn[], logs: Log[], runs: Run[], flows: Flow[]
     if (!run.function) continue;
     for (const { log } of run.appends)
       if (log && !log.startsWith("_")) (used.add(log), add(ID.function(run.function), ID.log(log), "appends"));
-    for (const { log } of run.reads) {
+    for (const log of [...run.reads.map((it) => it.log), ...(run.keys ?? []).map((it) => it.table)]) {
       if (!log || functions.some((fn) => fn.name === run.function && fn.on?.includes(log))) continue;
       used.add(log);
       add(ID.log(log), ID.function(run.function), "reads");

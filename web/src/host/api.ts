@@ -301,6 +301,7 @@ export interface Run extends RecordName {
   ended: string | null;
   attempts: { attempt: number; time: string }[];
   reads: RecordName[];
+  keys?: { table: string | null; absent?: Key; from?: Key; to?: Key; limit?: number }[];
   appends: RecordName[];
   output: string | null;
   error: { code: string; detail: string } | null;
@@ -384,6 +385,8 @@ export interface Branch {
   record?: {
     log: string | null;
     seqno: number;
+    key?: Key;
+    deleted?: boolean;
     bytes: number;
     cut?: boolean;
     repair?: number;

@@ -1,6 +1,6 @@
 // What the bytes of a record are. Records are anybody's bytes: they become text, never markup.
 
-import type { TimeField } from "../host/api";
+import type { Key, TimeField } from "../host/api";
 
 export const DECODERS = ["auto", "text", "json", "number", "msgpack", "hex"] as const;
 export type Decoder = (typeof DECODERS)[number];
@@ -250,3 +250,6 @@ export function observed(value: unknown, { field, unit }: TimeField): number | u
   const ms = Date.parse(`${day}T${clock}:${second === "60" ? "59" : second}${offset.toUpperCase()}`);
   return Number.isNaN(ms) ? undefined : ms / 1000 + Number(`0.${fraction ?? 0}`);
 }
+
+/** A key of a table as text; one that is not UTF-8 by its bytes. */
+export const keyText = (key: Key): string => (typeof key === "string" ? visible(key) : `0x${hex(bytesOf(key)).replaceAll(" ", "")}`);

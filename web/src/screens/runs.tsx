@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Refused, type Run, type Runs, type Why, ask, enc, follow, of } from "../host/api";
-import { visible } from "../records/decode";
+import { keyText, visible } from "../records/decode";
 import { duration, micros, quoted } from "../format";
 import { useAsk, useNow } from "../hooks";
 import { Act, Card, Cmd, Empty, Facts, Field, Head, Loaded, RecordLink, RunLink, State, Table, Time } from "../parts";
@@ -205,6 +205,7 @@ function One({ namespace, id }: { namespace: string; id: string }) {
               </Card>
               <Card title={`Read (${distinct(run.reads).length})`}>
                 <Records namespace={namespace} of={distinct(run.reads)} />
+                <Keys namespace={namespace} of={run.keys ?? []} />
               </Card>
               <Card title={`Appended (${run.appends.length})`}>
                 <Records namespace={namespace} of={run.appends} />
@@ -292,6 +293,24 @@ const distinct = (records: Run["reads"]): Run["reads"] => {
   const seen = new Set<string>();
   return records.filter(({ log, seqno }) => !seen.has(`${log}@${seqno}`) && seen.add(`${log}@${seqno}`));
 };
+
+/** The keys of tables that a run found without a value, and the ranges that it read. */
+const Keys = ({ namespace, of: keys }: { namespace: string; of: NonNullable<Run["keys"]> }) =>
+  keys.length === 0 ? null : (
+    <ul class="lines">
+      {keys.slice(0, LISTED).map((it, at) => (
+        <li key={at}>
+          {it.table === null ? "a removed table" : <a href={href(namespace, "tables", it.table)}>{it.table}</a>}
+          {it.absent !== undefined ? ": no key " : it.from === undefined && it.to === undefined ? ": all keys" : ": the keys"}
+          {it.absent !== undefined && <code>{keyText(it.absent)}</code>}
+          {it.from !== undefined && <> from <code>{keyText(it.from)}</code></>}
+          {it.to !== undefined && <> before <code>{keyText(it.to)}</code></>}
+          {it.limit !== undefined && `, at most ${it.limit}`}
+        </li>
+      ))}
+      {keys.length > LISTED && <li class="muted">and {keys.length - LISTED} more</li>}
+    </ul>
+  );
 
 const Records = ({ namespace, of: records }: { namespace: string; of: Run["reads"] }) =>
   records.length === 0 ? (

@@ -5,7 +5,7 @@ import { count, duration, grouped, quoted, size } from "../format";
 import { useAsk, useNow } from "../hooks";
 import { useChanges, useLive } from "../host/live";
 import { Act, Card, Cmd, Empty, Facts, Failure, Field, Head, Loaded, Table, Time, Waiting, submit } from "../parts";
-import { type Bytes, bytesOf, decode, hex, pretty, visible } from "../records/decode";
+import { type Bytes, bytesOf, decode, keyText, pretty } from "../records/decode";
 import { go, href, setQuery } from "../router";
 import type { ScreenProps } from "../shell";
 
@@ -17,9 +17,6 @@ const VERSIONS = 20;
 export default function Tables(props: ScreenProps) {
   return props.route.rest ? <One {...props} name={props.route.rest} /> : <All {...props} />;
 }
-
-/** A key as text; one that is not UTF-8 by its bytes. */
-const shown = (key: Key): string => (typeof key === "string" ? visible(key) : `0x${hex(bytesOf(key)).replaceAll(" ", "")}`);
 
 /** What stands before the bytes of a key that is not text, in the address of the page. */
 const BYTES = "bytes:";
@@ -228,7 +225,7 @@ function One({ namespace, route, name }: ScreenProps & { name: string }) {
                           href={href(namespace, "tables", name, { prefix, from, key: named(it.key) })}
                           aria-current={isSame(chosen, it.key) ? "true" : undefined}
                         >
-                          {shown(it.key)}
+                          {keyText(it.key)}
                         </a>
                       </td>
                       <td data-name="value" class="mono clip">
@@ -293,9 +290,9 @@ function OneKey({ namespace, table, of: key, now }: { namespace: string; table: 
     answer.again();
   };
   return (
-    <section class="card one" aria-label={`Key ${shown(key)}`}>
+    <section class="card one" aria-label={`Key ${keyText(key)}`}>
       <div class="card-head">
-        <h2 class="mono">{shown(key)}</h2>
+        <h2 class="mono">{keyText(key)}</h2>
         <button type="button" class="ghost" onClick={close}>
           Close
         </button>

@@ -1,7 +1,7 @@
 // One event: its causes above, its effects below, each a tree with a time line. Branches load when they are opened.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { type Branch, Refused, type Trace, ask, of } from "../host/api";
-import { decode } from "../records/decode";
+import { decode, keyText } from "../records/decode";
 import { count, duration, micros } from "../format";
 import { Act, Card, Failure, Head, Icon, State, Time, Waiting } from "../parts";
 import { href } from "../router";
@@ -217,7 +217,9 @@ function Line({
   const at = scale(micros(branch.time));
   const [began, ended] = run?.began && run.ended ? [scale(micros(run.began)), scale(micros(run.ended))] : [at, at];
   const shown =
-    record && !record.void && (record.data !== undefined || record.base64 !== undefined) ? decode(record, "auto").line : undefined;
+    record && !record.void && !record.deleted && (record.data !== undefined || record.base64 !== undefined)
+      ? decode(record, "auto").line
+      : undefined;
   return (
     <li class={depth === 0 ? "trace-root" : ""}>
       <div class="trace-what" style={{ "--depth": String(Math.min(depth, 12)) }}>
@@ -257,6 +259,8 @@ function Line({
               repair {record?.repair ?? run?.replayed_by}
             </a>
           )}
+          {record?.key !== undefined && <span class="trace-value mono">{keyText(record.key)}</span>}
+          {record?.deleted && !record.void && <span class="muted"> deleted</span>}
           {record?.void && <span class="muted"> removed by the repair</span>}
           {shown !== undefined && <span class="trace-value mono">{shown}</span>}
           {branch.more > 0 && <Act label={`and ${branch.more} more`} act={load} done="" kind="ghost" />}

@@ -1,5 +1,6 @@
 //! What an event caused, and what it came from.
 
+use crate::KeyText;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +56,12 @@ pub struct TracedRecordDoc {
     pub log: Option<String>,
     /// Its number.
     pub seqno: u64,
+    /// Of a record of a table, the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyText>,
+    /// Whether the key has no value from here on.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
     /// The repair in force that gave it its value, or removed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repair: Option<u64>,

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from millrace import _show
 from millrace._records import _native
-from millrace._views import RecordRef, moment
+from millrace._views import RecordRef, moment, table_key
 from millrace.codecs import package
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ class Branch:
     record: Optional[RecordRef]
     #: The first 4 KiB of the record.
     data: bytes
+    #: Of a record of a table, the key, and whether it has no value from here on.
+    key: Optional[Union[str, bytes]]
+    deleted: bool
     #: The function of the run and the state of the run, or None if it is a record.
     function: Optional[str]
     state: Optional[str]
@@ -56,11 +59,15 @@ class Branch:
 
     def __str__(self) -> str:
         if self.record is not None:
-            what = f"{self.record.log}@{self.record.seqno}  {_show.data(self.data)}"
+            what = f"{self.record.log}@{self.record.seqno}  {self._shown()}"
         else:
             what = f"run of {self.function}  {self.state}"
         how = f"{self.link}: " if self.link else ""
         return how + what + (f"  ({self.more} more below)" if self.more else "")
+
+    def _shown(self) -> str:
+        value = "(deleted)" if self.deleted else _show.data(self.data)
+        return value if self.key is None else f"{self.key if isinstance(self.key, str) else self.key.hex()} = {value}"
 
 
 class Trace:
@@ -217,6 +224,8 @@ def _branch(one: dict[str, Any], level: int) -> Branch:
         time=moment(one["time"]),
         record=None if record is None else RecordRef(record["log"], record["seqno"]),
         data=data,
+        key=None if record is None else table_key(record.get("key")),
+        deleted=bool(record and record.get("deleted")),
         function=run.get("function"),
         state=run.get("state"),
         more=one["more"],

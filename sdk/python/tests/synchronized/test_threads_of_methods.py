@@ -59,7 +59,9 @@ class Room:
         """Threads call a relay, which calls this object. Another one waits meanwhile."""
         waits = asyncio.create_task(asyncio.to_thread(self.queue.sync.get))
         self.thread = threading.get_ident()
-        await asyncio.gather(*(asyncio.to_thread(relay.sync.go, me.sync, name) for name in names))
+        # One after the other: while the relay waits for a method of this object, the host refuses further calls of the relay.
+        for name in names:
+            await asyncio.to_thread(relay.sync.go, me.sync, name)
         await self.queue.put("put")
         self.seen.append(await waits)
         self.thread = 0

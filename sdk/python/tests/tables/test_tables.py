@@ -248,6 +248,8 @@ def test_missing_keys_and_ranges_are_in_the_history_of_a_run(
                 assert effects == ([run.id] if is_seen else []), number
             records = [branch.record for branch in place.trace("seen@1", up=True).branches if branch.record]
             assert {record.seqno for record in records if record.log == "totals"} == {2, 3, 5}
+            assert str(place.trace("totals@5").branches[0]) == "totals@5  gone = (deleted)"
+            assert place.trace("totals@2").branches[0].key == "a"
 
 
 def test_a_read_shows_at_least_what_its_token_names(place: millrace.Namespace) -> None:

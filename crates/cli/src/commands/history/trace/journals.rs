@@ -2,7 +2,7 @@
 
 use super::super::sources::{Sources, Stored};
 use millrace_causality::{Place, Tree};
-use millrace_documents::{TraceBranchDoc, TraceDoc, TracedRecordDoc, TracedRunDoc, ValueDoc, rfc3339};
+use millrace_documents::{KeyText, TraceBranchDoc, TraceDoc, TracedRecordDoc, TracedRunDoc, ValueDoc, rfc3339};
 use millrace_journal::{Kind, Outcome as Ended};
 use millrace_node::{Hlc, Result, link_word};
 use std::collections::HashMap;
@@ -121,6 +121,8 @@ fn record(sources: &Sources, place: Place) -> Result<TracedRecordDoc> {
     Ok(TracedRecordDoc {
         log: table.log_name(row.subject).map(Into::into),
         seqno: row.seqno,
+        key: table.key_bytes(place.row).map(|key| KeyText(key.into())),
+        deleted: table.key(place.row).is_some_and(|key| key.is_deletion),
         repair: version.map(|version| version.repair),
         void: version.is_some_and(|version| version.void),
         value: shown(sources.value(place)?, now.record_bytes()),

@@ -11,7 +11,7 @@ use crate::{
     show,
 };
 use millrace_causality::{Tree, TreeLimits};
-use millrace_documents::{TraceBranchDoc, TraceDoc, TracedRecordDoc, TracedRunDoc, ValueDoc};
+use millrace_documents::{KeyText, TraceBranchDoc, TraceDoc, TracedRecordDoc, TracedRunDoc, ValueDoc};
 use millrace_node::{Address, Code, EventId, Result, application::units};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -233,7 +233,15 @@ fn course(run: &TracedRunDoc, out: &Out) -> String {
 
 /// A record's value for people, with what it was before a repair.
 fn value_of(record: &TracedRecordDoc) -> String {
-    let now = if record.void { "(removed)".into() } else { brief(&record.value) };
+    let now = match record {
+        _ if record.void => "(removed)".into(),
+        _ if record.deleted => "(deleted)".into(),
+        _ => brief(&record.value),
+    };
+    let now = match &record.key {
+        Some(KeyText(key)) => format!("{} = {now}", show::brief(key, VALUE_CHARS_MAX)),
+        None => now,
+    };
     match (record.repair, &record.original) {
         (Some(repair), Some(original)) => format!("{now}  (repair {repair}; was {})", brief(original)),
         (Some(repair), None) => format!("{now}  (repair {repair})"),
@@ -267,6 +275,9 @@ fn object(branch: &TraceBranchDoc) -> Value {
         }
         shown["log"] = json!(record.log);
         shown["seqno"] = json!(record.seqno);
+        if let Some(key) = &record.key {
+            (shown["key"], shown["deleted"]) = (json!(key), json!(record.deleted));
+        }
         object["record"] = shown;
     }
     object
