@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -134,3 +135,31 @@ def test_a_caller_without_the_right_is_told(own_host: Host, opens: Opens) -> Non
         page.goto(link.replace("/ui/farm", "/ui/farm/tables/grades"))
         expect(page.get_by_role("alert").first).to_contain_text("You may not see this")
         expect(page.locator("main")).not_to_contain_text("alice")
+
+
+def test_a_replica_says_whose_it_is_and_how_far(own_host: Host, opens: Opens, tmp_path: Path) -> None:
+    (tmp_path / "owner").mkdir()
+    with Host.running(tmp_path / "owner") as owner:
+        owner.run("table", "create", "grades")
+        owner.run("table", "put", "grades", "alice", "7")
+        address = f"mr://{owner.url.removeprefix('http://')}/farm/grades"
+        own_host.run("table", "mirror", "grades", "--from", address)
+        with opens(f"{own_host.url}/ui/farm/tables") as page:
+            card = page.locator(".card", has_text="A replica of")
+            expect(card).to_contain_text(address)
+            expect(card.locator(".state")).to_have_text("following")
+            assert faults(page) == []
+            SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=SCREENSHOTS / "replica-light.png")
+            page.get_by_role("link", name="grades").click()
+            expect(page.get_by_text("where it is changed")).to_be_visible()
+            page.get_by_role("region", name="Keys").get_by_role("link", name="alice").click()
+            expect(page.locator(".one pre")).to_have_text("7")
+            # Its owner changes it.
+            expect(page.get_by_text("Put a value")).to_have_count(0)
+            for change in ["Change", "Delete"]:
+                expect(page.locator(".one").get_by_role("button", name=change, exact=True)).to_have_count(0)
+            page.goto(f"{own_host.url}/ui/farm/tables")
+            owner.stop()
+            expect(card.locator(".state")).not_to_have_text("following")
+            owner.start()

@@ -181,6 +181,17 @@ export interface TableDoc {
   mode?: string;
   history: number | null;
   latest: number;
+  replica?: Replica;
+}
+
+/** How far a replica of a table is that another namespace owns. */
+export interface Replica {
+  owner: string;
+  stage: "new" | "loading" | "following";
+  connected: boolean;
+  records?: number;
+  age_ms?: number;
+  trouble?: { code: string; error: string; stopped: boolean };
 }
 
 /** A version of a key. */

@@ -203,8 +203,8 @@ function One({ namespace, id }: { namespace: string; id: string }) {
                   </ol>
                 )}
               </Card>
-              <Card title={`Read (${distinct(run.reads).length})`}>
-                <Records namespace={namespace} of={distinct(run.reads)} />
+              <Card title={`Read (${distinct(run.reads).length + (run.keys?.length ?? 0)})`}>
+                {(run.reads.length > 0 || !run.keys) && <Records namespace={namespace} of={distinct(run.reads)} />}
                 <Keys namespace={namespace} of={run.keys ?? []} />
               </Card>
               <Card title={`Appended (${run.appends.length})`}>
@@ -300,12 +300,14 @@ const Keys = ({ namespace, of: keys }: { namespace: string; of: NonNullable<Run[
     <ul class="lines">
       {keys.slice(0, LISTED).map((it, at) => (
         <li key={at}>
-          {it.table === null ? "a removed table" : <a href={href(namespace, "tables", it.table)}>{it.table}</a>}
-          {it.absent !== undefined ? ": no key " : it.from === undefined && it.to === undefined ? ": all keys" : ": the keys"}
-          {it.absent !== undefined && <code>{keyText(it.absent)}</code>}
-          {it.from !== undefined && <> from <code>{keyText(it.from)}</code></>}
-          {it.to !== undefined && <> before <code>{keyText(it.to)}</code></>}
-          {it.limit !== undefined && `, at most ${it.limit}`}
+          <span>
+            {it.table === null ? "a removed table" : <a href={href(namespace, "tables", it.table)}>{it.table}</a>}
+            {it.absent !== undefined ? ": no key " : it.from === undefined && it.to === undefined ? ": all keys" : ": the keys"}
+            {it.absent !== undefined && <code>{keyText(it.absent)}</code>}
+            {it.from !== undefined && <> from <code>{keyText(it.from)}</code></>}
+            {it.to !== undefined && <> before <code>{keyText(it.to)}</code></>}
+            {it.limit !== undefined && `, at most ${it.limit}`}
+          </span>
         </li>
       ))}
       {keys.length > LISTED && <li class="muted">and {keys.length - LISTED} more</li>}

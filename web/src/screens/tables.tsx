@@ -1,6 +1,6 @@
 // Tables: their keys and values, the versions of a key, and the databases to which they are written.
 import { useEffect, useState } from "preact/hooks";
-import { type Database, type Key, type TableDoc, type TableEntry, Refused, ask, enc, of } from "../host/api";
+import { type Database, type Key, type Replica, type TableDoc, type TableEntry, Refused, ask, enc, of } from "../host/api";
 import { count, duration, grouped, quoted, size } from "../format";
 import { useAsk, useNow } from "../hooks";
 import { useChanges, useLive } from "../host/live";
@@ -90,6 +90,11 @@ function All({ namespace }: ScreenProps) {
           )
         }
       </Loaded>
+      {answer.data?.tables.some((it) => it.replica) && (
+        <div class="grid">
+          {answer.data.tables.map((it) => it.replica && <ReplicaCard key={it.table} table={it.table} of={it.replica} />)}
+        </div>
+      )}
       {databases.error && !databases.error.isDenied && <Failure of={databases.error} />}
       {databases.data && databases.data.databases.length > 0 && (
         <>
@@ -108,19 +113,45 @@ function All({ namespace }: ScreenProps) {
   );
 }
 
+function ReplicaCard({ table, of: it }: { table: string; of: Replica }) {
+  const state: [string, string] = it.trouble
+    ? ["bad", it.trouble.stopped ? "stopped" : "waiting"]
+    : it.stage !== "following"
+      ? ["warn", it.stage]
+      : it.connected
+        ? ["good", "following"]
+        : ["warn", "not connected"];
+  const lag = it.records === undefined ? "not known" : it.records === 0 ? "nothing" : count(it.records, "record");
+  return (
+    <Card title={<span class="mono">{table}</span>} more={<span class={`state ${state[0]}`}>{state[1]}</span>}>
+      {it.trouble && <Trouble title={it.trouble.stopped ? "Following has stopped" : "Nothing is followed at present"} of={it.trouble} />}
+      <Facts
+        of={[
+          ["A replica of", <span class="mono">{it.owner}</span>],
+          ["Lacks", `${lag}${it.age_ms ? `, for ${duration(it.age_ms)}` : ""}`],
+        ]}
+      />
+    </Card>
+  );
+}
+
+function Trouble({ title, of: it }: { title: string; of: { code: string; error: string } }) {
+  return (
+    <div class="failure" role="alert">
+      <strong>{title}</strong>
+      <p>
+        <code class="code">{it.code}</code> {it.error}
+      </p>
+      <Cmd>{`millrace error ${it.code}`}</Cmd>
+    </div>
+  );
+}
+
 function DatabaseCard({ of: it }: { of: Database }) {
   const [tone, state] = it.trouble ? ["bad", it.trouble.stopped ? "stopped" : "waiting"] : it.unwritten > 0 ? ["warn", "writing"] : ["good", "written"];
   return (
     <Card title={<span class="mono">{it.database}</span>} more={<span class={`state ${tone}`}>{state}</span>}>
-      {it.trouble && (
-        <div class="failure" role="alert">
-          <strong>{it.trouble.stopped ? "Writing has stopped" : "Nothing is written at present"}</strong>
-          <p>
-            <code class="code">{it.trouble.code}</code> {it.trouble.error}
-          </p>
-          <Cmd>{`millrace error ${it.trouble.code}`}</Cmd>
-        </div>
-      )}
+      {it.trouble && <Trouble title={it.trouble.stopped ? "Writing has stopped" : "Nothing is written at present"} of={it.trouble} />}
       <Facts
         of={[
           ["Address", <span class="mono">{it.url}</span>],
@@ -195,6 +226,7 @@ function One({ namespace, route, name }: ScreenProps & { name: string }) {
           Values of {table.codec === "json" ? "JSON" : table.codec}, {count(table.latest, "change")}
           {table.ttl_ms > 0 ? `, a value expires after ${duration(table.ttl_ms)}` : ""}
           {table.database ? `, in the database ${table.database}` : ""}
+          {table.replica ? `, a replica of ${table.replica.owner}, where it is changed` : ""}
         </p>
       )}
       <div class="bar">
@@ -254,13 +286,17 @@ function One({ namespace, route, name }: ScreenProps & { name: string }) {
                 )}
               </div>
             </div>
-            {chosen !== undefined && <OneKey key={named(chosen)} namespace={namespace} table={name} of={chosen} now={now} />}
+            {chosen !== undefined && (
+              <OneKey key={named(chosen)} namespace={namespace} table={name} of={chosen} now={now} isReplica={table?.replica !== undefined} />
+            )}
           </div>
         )}
       </Loaded>
-      <Card title="Put a value">
-        <Put namespace={namespace} table={name} />
-      </Card>
+      {!table?.replica && (
+        <Card title="Put a value">
+          <Put namespace={namespace} table={name} />
+        </Card>
+      )}
     </>
   );
 }
@@ -270,7 +306,8 @@ const line = (value: Bytes): string => decode(value, "auto").line.slice(0, 300);
 /** A path that a browser would shorten: it takes these for folders. */
 const isFolder = (key: Key): boolean => key === "." || key === "..";
 
-function OneKey({ namespace, table, of: key, now }: { namespace: string; table: string; of: Key; now: number }) {
+function OneKey(props: { namespace: string; table: string; of: Key; now: number; isReplica: boolean }) {
+  const { namespace, table, of: key, now, isReplica } = props;
   const path = of(namespace, `tables/${enc(table)}/keys/${escaped(key)}`);
   const answer = useFresh<Page>(namespace, isFolder(key) ? null : `${path}?versions=${VERSIONS}`);
   const close = () => setQuery({ key: undefined });
@@ -326,7 +363,7 @@ function OneKey({ namespace, table, of: key, now }: { namespace: string; table: 
             <a class="button" href={href(namespace, "trace", `${table}@${newest.version}`)}>
               Causes and effects
             </a>
-            {!newest.deleted && newest.data !== undefined && text === undefined && (
+            {!newest.deleted && !isReplica && newest.data !== undefined && text === undefined && (
               <button type="button" onClick={() => begin(newest)}>
                 Change
               </button>
@@ -337,7 +374,7 @@ function OneKey({ namespace, table, of: key, now }: { namespace: string; table: 
                 Keep the old value
               </button>
             )}
-            {!newest.deleted && text === undefined && <Act label="Delete" ask="Delete the key?" act={remove} done="Deleted" />}
+            {!newest.deleted && !isReplica && text === undefined && <Act label="Delete" ask="Delete the key?" act={remove} done="Deleted" />}
           </div>
           {text !== undefined && <Cmd>{`millrace table put ${quoted(table)} ${name} ${quoted(text)} --if-version ${version}`}</Cmd>}
           <h3>Versions</h3>
