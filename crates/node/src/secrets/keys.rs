@@ -98,7 +98,7 @@ impl LiveKeys {
         Ok(Self { namespace, own, read: Mutex::new(Read { keys: None, version: 0, epoch: 0, cluster }) })
     }
 
-    /// The keys as they are now: read again after a rotation or a revocation.
+    /// The keys as they are now: read again after a rotation or a revocation, and until the namespace has an authority.
     ///
     /// # Errors
     ///
@@ -106,11 +106,18 @@ impl LiveKeys {
     pub fn current(&self) -> Result<Arc<NamespaceKeys>> {
         let version = version(&self.namespace)?;
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(keys) = read.keys.as_ref().filter(|_| read.version == version) {
-            return Ok(keys.clone());
-        }
+        let known = read.keys.clone().filter(|_| read.version == version);
+        // The first capability that is issued creates the authority, and no record says so.
+        let authority = match known {
+            Some(keys) if keys.authority.is_some() => return Ok(keys),
+            Some(keys) => match Authority::load(self.namespace.dir())? {
+                None => return Ok(keys),
+                new => new,
+            },
+            None => Authority::load(self.namespace.dir())?,
+        };
         let keys = NamespaceKeys {
-            authority: Authority::load(self.namespace.dir())?,
+            authority,
             revoked: revoked(&self.namespace)?,
             epoch: read.epoch + 1,
             own: Some(self.own.clone()),
@@ -186,6 +193,8 @@ mod tests {
         };
         let rules =
             Rules { grants: vec![Grant::namespace(Rights::ALL)], ids: vec![TokenId([1; 8])], ..Rules::default() };
+        // The keys are needed before there is an authority.
+        assert!(live.current().unwrap().authority().is_none());
         let token = Authority::ensure(namespace.dir()).unwrap().issue(&rules).unwrap();
         let mut caller = admit(&token).unwrap();
         let rotate = |before| {

@@ -30,10 +30,10 @@ public final class Host implements AutoCloseable {
         return binary.toString();
     }
 
-    /** Creates a namespace and serves it, with these options of {@code serve}. */
-    public static Host start(Path folder, String... options) throws IOException, InterruptedException {
+    /** Creates a namespace and serves it. */
+    public static Host start(Path folder) throws IOException, InterruptedException {
         Host host = create(folder);
-        host.serve("127.0.0.1:0", options);
+        host.serve("127.0.0.1:0");
         return host;
     }
 

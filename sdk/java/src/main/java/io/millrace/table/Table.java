@@ -5,6 +5,7 @@ import io.millrace.Millrace;
 import io.millrace.MillraceException;
 import io.millrace.internal.Client;
 import io.millrace.internal.EventId;
+import io.millrace.internal.Frame;
 import io.millrace.internal.Json;
 import io.millrace.internal.Messages;
 import java.nio.ByteBuffer;
@@ -15,6 +16,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.atomic.AtomicReference;
 
 /**
  * A table of a namespace: it keeps the newest value of each key.
@@ -22,6 +24,9 @@ import java.util.Optional;
  * <p>Reads are repeated if the connection is lost. A change is not, because others may have changed the key meanwhile: it fails with
  * MR6123, and it is unknown whether it took place. A change with the version of the value that it replaces takes effect at most once, so it
  * can be made again: if it did take place, it fails with MR7300, which names the version that the key has.
+ *
+ * <p>A replica on another host may lack what a client has just seen or changed. Each answer has a {@link #token}. A read at any replica that
+ * {@linkplain #after names it} shows at least what that answer showed or changed: it waits for that up to a second, and then fails with MR7331.
  */
 public final class Table {
     /** How long an answer may wait for the table's database. */
@@ -32,11 +37,20 @@ public final class Table {
 
     private final Client client;
     private final String name;
+    /** What reads name; null for none. */
+    private final byte[] after;
+    private final AtomicReference<String> token;
 
     /** Programs get it from {@link Millrace#table}. */
     public Table(Client client, String name) {
+        this(client, name, null, new AtomicReference<>());
+    }
+
+    private Table(Client client, String name, byte[] after, AtomicReference<String> token) {
         this.client = client;
         this.name = name;
+        this.after = after;
+        this.token = token;
     }
 
     /** Creates a table of these attributes for {@link Millrace#createTable}. */
@@ -52,6 +66,16 @@ public final class Table {
     /** Its name. */
     public String name() {
         return name;
+    }
+
+    /** The token of the last answer; empty if no answer had one yet. */
+    public Optional<String> token() {
+        return Optional.ofNullable(token.get());
+    }
+
+    /** This table, whose reads show at least what the answer with this token showed or changed. */
+    public Table after(String token) {
+        return new Table(client, name, EventId.bytes(token), this.token);
     }
 
     /** The value of a key with its version; empty if the key has none. */
@@ -208,14 +232,26 @@ public final class Table {
     }
 
     TableBytes.Answer read(byte[] request) {
-        return TableBytes.answer(client.insist(Messages.TABLE, message(request), null, DATABASE_MS).bytes("answer"));
+        Map<String, Object> message = message(request);
+        if (after != null) {
+            message.put("after", after);
+        }
+        return answer(client.insist(Messages.TABLE, message, null, DATABASE_MS));
+    }
+
+    private TableBytes.Answer answer(Frame frame) {
+        byte[] named = frame.bytes("token");
+        if (named != null) {
+            token.set(EventId.text(named));
+        }
+        return TableBytes.answer(frame.bytes("answer"));
     }
 
     private List<TableBytes.Row> change(byte[] request, ChangeOptions options) {
         Map<String, Object> message = message(request);
         options.write(message);
         byte[] cause = EventId.bytes(options.cause());
-        return TableBytes.answer(client.ask(Messages.TABLE, message, cause, DATABASE_MS).bytes("answer")).rows();
+        return answer(client.ask(Messages.TABLE, message, cause, DATABASE_MS)).rows();
     }
 
     private Map<String, Object> message(byte[] request) {

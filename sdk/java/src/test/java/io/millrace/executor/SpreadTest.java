@@ -270,9 +270,8 @@ class SpreadTest {
 
     @Test
     void aTaskThatIsCancelledWhileItsHostIsAwayIsNotRepeated() throws Exception {
-        try (Host first = Host.start(folder.resolve("away0"), "--label", "host=0");
-                Host second = Host.start(folder.resolve("away1"), "--label", "host=1");
-                Millrace farm = connect(List.of(first, second));
+        List<Host> hosts = Host.cluster(folder.resolve("away"), "host=0", "host=1", "");
+        try (Host first = hosts.get(0); Host second = hosts.get(1); Host third = hosts.get(2); Millrace farm = connect(List.of(first, second));
                 ServerlessExecutorService executor = farm.executor().workers(2).lostAfter(SOON).start()) {
             List<Future<Integer>> futures = IntStream.range(0, 2).mapToObj(number -> executor.on("host=" + number).submit(() -> {
                 Thread.sleep(3_600_000);
@@ -294,9 +293,8 @@ class SpreadTest {
         Thread test = Thread.currentThread();
         Semaphore waiting = new Semaphore(0);
         Semaphore heard = new Semaphore(0);
-        try (Host first = Host.start(folder.resolve("first0"), "--label", "host=0");
-                Host second = Host.start(folder.resolve("first1"), "--label", "host=1");
-                Millrace farm = connect(List.of(first, second));
+        List<Host> hosts = Host.cluster(folder.resolve("first"), "host=0", "host=1", "");
+        try (Host first = hosts.get(0); Host second = hosts.get(1); Host third = hosts.get(2); Millrace farm = connect(List.of(first, second));
                 ServerlessExecutorService executor = farm.executor().workers(2).lostAfter(SOON).start()) {
             try {
                 // What depends on a future runs in the thread that receives the results of its host, which waits from now on.

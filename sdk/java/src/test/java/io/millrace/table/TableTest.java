@@ -751,4 +751,38 @@ class TableTest {
         Arrays.fill(changed, 30, 34, (byte) 0xff);
         refused("MR6003", () -> TableBytes.answer(changed));
     }
+
+    @Test
+    void aReadAtAReplicaShowsAtLeastWhatItsTokenNames() throws Exception {
+        Table owned = farm.createTable("replicated", TEXT);
+        assertTrue(farm.table("replicated").token().isEmpty());
+        try (Host copy = Host.start(folder.resolve("copy")); Millrace there = Millrace.connect(copy.socket())) {
+            copy.run("table", "mirror", "replicated", "--from", host.address() + "/replicated");
+            Table replica = there.table("replicated");
+            // It is loaded first, and shows nothing until then.
+            Instant patience = Instant.now().plus(PATIENCE);
+            for (boolean loaded = false; !loaded;) {
+                assertTrue(Instant.now().isBefore(patience));
+                try {
+                    loaded = replica.get("grade").isEmpty();
+                } catch (MillraceException error) {
+                    assertEquals("MR7332", error.code());
+                    Thread.sleep(50);
+                }
+            }
+            for (int grade = 0; grade < 50; grade++) {
+                owned.put("grade", Integer.toString(grade));
+                String token = owned.token().orElseThrow();
+                assertEquals(Integer.toString(grade), replica.after(token).get("grade").orElseThrow().text());
+                TableEntry first = replica.after(token).scan().iterator().next();
+                assertEquals(Integer.toString(grade), first.text());
+            }
+            String[] parts = replica.token().orElseThrow().split("-");
+            String later = parts[0] + "-" + parts[1] + "-" + Long.toHexString(Long.parseLong(parts[2], 16) + 1_000_000);
+            assertEquals("MR7331", assertThrows(MillraceException.class, () -> replica.after(later).get("grade")).code());
+            assertEquals("MR1005", assertThrows(MillraceException.class, () -> replica.after("yesterday")).code());
+            MillraceException refused = assertThrows(MillraceException.class, () -> replica.put("grade", "0"));
+            assertTrue(refused.is("MR7330") && refused.detail().contains(host.address()), refused.detail());
+        }
+    }
 }
