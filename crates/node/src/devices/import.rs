@@ -97,8 +97,10 @@ impl Import {
                 self.check_current(namespace, tx, &state)?;
                 let mut batch = Imports::new(namespace, tx, &self.device, &functions);
                 new.iter().try_for_each(|new| batch.stage(tx, new))?;
-                keep(tx, &self.device, &after)
+                keep(tx, &self.device, &after)?;
+                Ok(batch.flows)
             })?;
+            namespace.flows().count(committed.value.into_iter());
             end = committed.end;
             state = after;
         }
