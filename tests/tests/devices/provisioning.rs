@@ -194,7 +194,8 @@ fn a_line_that_breaks_is_continued_by_the_same_command() {
     let other = tried(&place, "attic", &port).fails("MR1006", 2);
     assert!(other.stderr.contains("is the identity of device 'cellar'"), "{}", other.stderr);
     place.run(["device", "rm", "cellar"]).ok();
-    tried(&place, "cellar", &port).fails("MR6303", 1);
+    let gone = tried(&place, "cellar", &port).fails("MR6303", 1);
+    assert!(gone.stderr.contains("delete cellar.identity"), "{}", gone.stderr);
     fs::rename(place.path().join("cellar.identity"), place.path().join("old")).unwrap();
     place.run(["device", "provision", "cellar", "--out", "new"]).ok();
     let args = ["device", "provision", "cellar", "--out", "old", "--serial", port.to_str().unwrap()];

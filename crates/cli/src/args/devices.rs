@@ -154,7 +154,7 @@ pub struct ProvisionArgs {
     #[arg(long, value_name = "PORT")]
     pub serial: Option<PathBuf>,
     /// The baud rate of the serial port
-    #[arg(long, value_name = "N", default_value_t = 115_200, value_parser = clap::value_parser!(u32).range(50..=12_000_000))]
+    #[arg(long, value_name = "N", requires = "serial", default_value_t = 115_200, value_parser = clap::value_parser!(u32).range(50..=12_000_000))]
     pub baud: u32,
 }
 

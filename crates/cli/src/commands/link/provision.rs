@@ -54,10 +54,11 @@ pub fn run(args: &ProvisionArgs, global: &Global, out: &mut Out) -> Outcome {
     let path = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.identity", args.name.replace('/', "-"))));
     let Some(port) = &args.serial else {
         let made = make(&namespace, args, &path)?;
-        return wrote(&made, &path, None, out);
+        return report(&made, &path, "wrote", None, out);
     };
     let mut line = ProvisionLine::open(port, args.baud)?;
-    let identity = match path.exists() {
+    let is_known = path.exists();
+    let identity = match is_known {
         true => kept(&namespace, args, &path)?,
         false => {
             line.ask()?; // before the name is taken
@@ -68,7 +69,7 @@ pub fn run(args: &ProvisionArgs, global: &Global, out: &mut Out) -> Outcome {
         let again = format!("{} has the identity: the same command goes on with it", path.display());
         error.code().error(format!("{}; {again}", error.detail()))
     })?;
-    wrote(&identity, &path, Some(port), out)
+    report(&identity, &path, if is_known { "used" } else { "wrote" }, Some(port), out)
 }
 
 /// Makes the identity of a new device, and writes it to a file.
@@ -92,14 +93,20 @@ fn kept(namespace: &Namespace, args: &ProvisionArgs, path: &Path) -> Result<Iden
         let host = identity.host.as_deref().unwrap_or("none");
         return Err(Code::ValueInvalid.error(format!("{shown} has another address of the host: {host}")));
     }
-    if devices::one(namespace, &args.name)?.state.namespace != identity.namespace.get() {
+    let known = devices::all(namespace)?.into_iter().find(|device| device.name == args.name).ok_or_else(|| {
+        let name = &args.name;
+        Code::DeviceNotFound.error(format!(
+            "this namespace does not know the device '{name}' any more; delete {shown}, and the command makes another identity"
+        ))
+    })?;
+    if known.state.namespace != identity.namespace.get() {
         let detail = format!("{shown} was not made for the device '{}' that this namespace knows", args.name);
         return Err(Code::DeviceIdentityInvalid.error(detail));
     }
     Ok(identity)
 }
 
-fn wrote(identity: &Identity, path: &Path, port: Option<&PathBuf>, out: &mut Out) -> Outcome {
+fn report(identity: &Identity, path: &Path, did: &str, port: Option<&PathBuf>, out: &mut Out) -> Outcome {
     let bytes = Zeroizing::new(identity.encode()?).len();
     if out.json() {
         let mut object = identity_object(identity);
@@ -107,7 +114,7 @@ fn wrote(identity: &Identity, path: &Path, port: Option<&PathBuf>, out: &mut Out
         return Ok(out.object(&object)?);
     }
     let (shown, name) = (path.display(), &identity.name);
-    out.line(format!("wrote {shown}: device {name}, namespace {}, {bytes} bytes; it is secret", identity.namespace))?;
+    out.line(format!("{did} {shown}: device {name}, namespace {}, {bytes} bytes; it is secret", identity.namespace))?;
     let Some(port) = port else {
         return Ok(out.line(format!(
             "next: `millrace device flash-image {shown} --out {name}.img`, and write that to the device"
