@@ -105,7 +105,8 @@ fn ls(place: &Place, args: &RunLsArgs, out: &mut Out) -> Outcome {
         (None, None | Some(RunState::Pending)) => not_run(place, |function, log| {
             let is_of = |wanted: &Option<String>, name: &str| wanted.as_ref().is_none_or(|wanted| wanted == name);
             is_of(&args.function, function) && is_of(&args.log, log)
-        })?,
+        })
+        .unwrap_or_default(),
         _ => Vec::new(),
     };
     if runs.is_empty() {
