@@ -5,7 +5,12 @@
  *     qemu-system-arm -M mps2-an385 -display none -monitor none -serial unix:board.sock,server=on -kernel device/build/arm/board.elf
  *     millrace device attach board.sock
  *
- * With an identity, everything is encrypted, and only a host with the capability for the device may send commands:
+ * With an identity, everything is encrypted, and only a host with the capability for the device may send commands. A board without one gets it
+ * over the line, and starts again with it:
+ *
+ *     millrace device provision kitchen --serial board.sock
+ *
+ * Or it is in the flash from the beginning:
  *
  *     millrace device provision kitchen
  *     millrace device flash-image kitchen.identity --journal-sectors 16 --out kitchen.img
@@ -17,7 +22,7 @@
 #include "../port/cortex_m/board.h"
 #include "../port/cortex_m/stack.h"
 #include "../port/cortex_m/uart.h"
-#include "millrace_identity.h"
+#include "millrace_provision.h"
 #define MILLRACE_DEVICE apply
 #include "millrace.h"
 
@@ -50,23 +55,23 @@ static mrd_serial serial;
 static mrd_uplink uplink;
 static uint32_t retained;
 static mrd_identity identity;
+static uint8_t identity_bytes[MRD_IDENTITY_MAX];
+static mrd_provision provision;
 static mrd_random source;
 
+/* The context of both ports is where their flash begins. */
 static int read_area(void *context, uint32_t at, void *bytes, uint32_t size) {
-    (void)context;
-    memcpy(bytes, AREA + at, size);
+    memcpy(bytes, (const uint8_t *)context + at, size);
     return 0;
 }
 
 static int program_area(void *context, uint32_t at, const void *bytes, uint32_t size) {
-    (void)context;
-    memcpy(AREA + at, bytes, size);
+    memcpy((uint8_t *)context + at, bytes, size);
     return 0;
 }
 
 static int erase_area(void *context, uint32_t at) {
-    (void)context;
-    memset(AREA + at, 0xFF, SECTOR_BYTES);
+    memset((uint8_t *)context + at, 0xFF, SECTOR_BYTES);
     return 0;
 }
 
@@ -90,7 +95,9 @@ static void begin_random(void) {
 /* What a device would do with its settings; here it says that it has them. */
 int apply_handle(const mr_record *record) { return mr_append("applied", record->data, record->size); }
 
-static mrd_port port = {.read = read_area, .program = program_area, .erase = erase_area, .ms = read_clock, .mapped = AREA,
+static const mrd_port identity_port = {.read = read_area, .program = program_area, .erase = erase_area, .context = FLASH,
+                                       .sectors = 2, .sector_bytes = SECTOR_BYTES, .unit = 8, .torn_bytes = 8};
+static mrd_port port = {.read = read_area, .program = program_area, .erase = erase_area, .ms = read_clock, .context = AREA, .mapped = AREA,
                         .sectors = SECTORS, .sector_bytes = SECTOR_BYTES, .unit = 8, .torn_bytes = 8, .namespace_id = IDENTITY,
                         .retained = &retained};
 static const mrd_log logs[] = {{"raw", 2000, 0}, {"mean", 500, 0}, {"config", 1, MRD_KEEP | MRD_COMMANDS}, {"applied", 100, 0}};
@@ -126,13 +133,15 @@ static void sleep(uint32_t ms) {
     for (uint32_t begun = now; now - begun < ms && !uart_has_bytes();) __asm__ volatile("wfi");
 }
 
+static int open_journal(void) { return mrd_open(&device, &port, logs, 4, functions, 2, memory, sizeof memory); }
+
 int main(void) {
     uart_begin(16);
     board_start_ticks(CYCLES_OF_MS);
     uart_print("thermometer " NAME " on mps2-an385\n");
     const char *name = NAME;
-    if (mrd_identity_read(&identity, FLASH, MRD_IDENTITY_MAX) == 0 ||
-        mrd_identity_read(&identity, FLASH + SECTOR_BYTES, MRD_IDENTITY_MAX) == 0) {
+    mrd_provision_begin(&provision, &uart, &identity_port, NULL, NULL);
+    if (mrd_identity_load(&identity, &identity_port, identity_bytes) == 0) {
         name = identity.name;
         port.namespace_id = identity.namespace_id;
         uart_print("identity in flash\n");
@@ -140,12 +149,18 @@ int main(void) {
         memset(AREA, 0xFF, SECTORS * SECTOR_BYTES);
     }
     mrd_stack_begin(&port, stack, sizeof stack);
-    if (mrd_open(&device, &port, logs, 4, functions, 2, memory, sizeof memory) < 0) {
+    int opened = open_journal();
+    if (opened == MRD_OTHER_NAMESPACE) {
+        /* It was provisioned since the last start. What the device measured before belongs to no host. */
+        mrd_erase(&port);
+        opened = open_journal();
+    }
+    if (opened < 0) {
         uart_print(device.why);
         return 1;
     }
     begin_random();
-    mrd_serial_begin(&serial, &uart);
+    mrd_serial_begin(&serial, &provision.uart);
     mrd_uplink_begin(&uplink, &device, &serial.line, name, identity.token, identity.token_bytes);
     if (identity.guard.key_count > 0) mrd_uplink_guard(&uplink, &identity.guard);
     uint32_t measured = now;
@@ -159,6 +174,7 @@ int main(void) {
         }
         int64_t step = mrd_step(&device);
         uint32_t send = mrd_uplink_step(&uplink);
+        if (mrd_provision_step(&provision) == MRD_PROVISIONED) board_reset();
         if (step < 0) return 1;
         if (newest < READINGS) wait = MEASURE_MS / 2;
         if (step < wait) wait = (uint32_t)step;

@@ -98,6 +98,7 @@ int main(int count, char **words) {
     unsigned long linger = number(count, words, "--linger", "0");
     unsigned long records = number(count, words, "--records", "100"), every = number(count, words, "--every", "0");
     unsigned long cut = number(count, words, "--cut-power", "0"), patience = number(count, words, "--patience", "0");
+    unsigned long cut_line = number(count, words, "--cut-line", "0");
     uint64_t identity = strtoull(option(count, words, "--identity", "4b17c4e20001"), NULL, 16);
     int token_size = capability ? read_token(capability) : 0;
     const uint8_t *shown = token;
@@ -127,7 +128,7 @@ int main(int count, char **words) {
     device.on_full = strcmp(option(count, words, "--full", "drop"), "refuse") == 0 ? MRD_REFUSE : MRD_DROP;
     if (cut > 0) mrd_flash_cut(&flash, cut, (int)number(count, words, "--way", "0"), cut);
     mrd_tcp_begin(&tcp, host);
-    tcp.cut_after = number(count, words, "--cut-line", "0");
+    tcp.cut_after = cut_line;
     flood = number(count, words, "--flood", "0");
     after = number(count, words, "--after", "0");
     line = tcp.line;
@@ -163,7 +164,9 @@ int main(int count, char **words) {
         mrd_stat(&device, &status);
         if (measures || status.pending > 0 || !uplink.idle) idle_since = now;
         else if (now - idle_since >= linger) break;
-        bool gives_up = patience > 0 && !measures && uplink.error != 0 && now - begun > patience;
+        /* A line that was cut on purpose is not opened again. */
+        bool was_cut = cut_line > 0 && tcp.cut_after == 0;
+        bool gives_up = patience > 0 && !measures && uplink.error != 0 && (was_cut || now - begun > patience);
         if (uplink.error == -6300 || uplink.error == -6302 || gives_up) {
             fprintf(stderr, "MR%d %s\n", -uplink.error, uplink.detail);
             return REFUSED;

@@ -1,13 +1,14 @@
 /* millrace_identity.h - who a device is: what `millrace device provision` made, in flash sectors of its own.
  *
  *     static mrd_identity identity;
- *     if (mrd_identity_read(&identity, FLASH_1, 512) < 0 && mrd_identity_read(&identity, FLASH_2, 512) < 0) complain();
+ *     static uint8_t bytes[MRD_IDENTITY_MAX];
+ *     if (mrd_identity_load(&identity, &area, bytes) < 0) complain();
  *     port.namespace_id = identity.namespace_id;
  *     mrd_uplink_begin(&uplink, &device, &line, identity.name, identity.token, identity.token_bytes);
  *     if (identity.guard.key_count > 0) mrd_uplink_guard(&uplink, &identity.guard);
  *
- * `millrace device flash-image` makes an image that has the identity twice, in two sectors, so that one of them is valid at
- * every moment. The format is spec/formats/device.md.
+ * `area` is a port to two sectors of flash. `millrace device flash-image` makes an image of them, each with the identity, so that one is
+ * valid at every moment; or millrace_provision.h writes them. The format is spec/formats/device.md.
  */
 #ifndef MILLRACE_IDENTITY_H
 #define MILLRACE_IDENTITY_H
@@ -37,6 +38,10 @@ typedef struct mrd_identity {
 /* Reads the identity at the start of these bytes, which must stay valid if it has a token. Returns 0; MRD_IDENTITY_INVALID if
  * there is none or it was damaged; or MRD_FORMAT_UNKNOWN if a newer host made it. */
 int mrd_identity_read(mrd_identity *identity, const uint8_t *bytes, size_t size);
+
+/* Reads the identity from the first two sectors of this area: the first one that is valid. `bytes`, in which it is then, must stay
+ * valid. Returns as mrd_identity_read. */
+int mrd_identity_load(mrd_identity *identity, const mrd_port *area, uint8_t bytes[MRD_IDENTITY_MAX]);
 
 /* Random bytes for a board that has no source of them: of the identity's seed, and of what tells this start from others, such as
  * the epoch and the clock. Two starts with the same `start` get the same bytes: a host's random bytes still keep a connection's

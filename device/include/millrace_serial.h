@@ -23,7 +23,8 @@ enum {
     MRD_SERIAL_FRAME_MAX = MRD_SERIAL_PLAIN_MAX + 3 /* a byte of COBS, and a zero on both sides */
 };
 
-enum { MRD_SERIAL_DATA = 1, MRD_SERIAL_OPEN, MRD_SERIAL_CLOSE };
+/* PROVISION frames belong to no connection: millrace_provision.h takes them. */
+enum { MRD_SERIAL_DATA = 1, MRD_SERIAL_OPEN, MRD_SERIAL_CLOSE, MRD_SERIAL_PROVISION };
 
 typedef struct mrd_serial_frame {
     uint8_t kind;

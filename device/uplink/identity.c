@@ -54,6 +54,17 @@ int mrd_identity_read(mrd_identity *identity, const uint8_t *bytes, size_t size)
     return at == end && identity->namespace_id != 0 && identity->name[0] != 0 ? 0 : MRD_IDENTITY_INVALID;
 }
 
+int mrd_identity_load(mrd_identity *identity, const mrd_port *area, uint8_t bytes[MRD_IDENTITY_MAX]) {
+    int found = MRD_IDENTITY_INVALID;
+    for (uint32_t sector = 0; sector < 2; sector++) {
+        if (area->read(area->context, sector * area->sector_bytes, bytes, MRD_IDENTITY_MAX) != 0) continue;
+        int result = mrd_identity_read(identity, bytes, MRD_IDENTITY_MAX);
+        if (result == 0) return 0;
+        if (result == MRD_FORMAT_UNKNOWN) found = result;
+    }
+    return found;
+}
+
 /* ---- random bytes ---- */
 
 static void turn(uint8_t state[MRD_SEED_BYTES], uint8_t mark, const void *bytes, size_t size, uint8_t sum[MRW_HASH]) {

@@ -57,7 +57,7 @@ static bool decode(mrd_serial_reader *reader, mrd_serial_frame *frame) {
     frame->number = (uint16_t)(at[5] | at[6] << 8);
     frame->size = (uint8_t)(size - MRD_SERIAL_HEAD - 4);
     memcpy(frame->data, at + MRD_SERIAL_HEAD, frame->size);
-    return frame->kind >= MRD_SERIAL_DATA && frame->kind <= MRD_SERIAL_CLOSE;
+    return frame->kind >= MRD_SERIAL_DATA && frame->kind <= MRD_SERIAL_PROVISION;
 }
 
 int mrd_serial_take(mrd_serial_reader *reader, uint8_t byte, mrd_serial_frame *frame) {

@@ -195,7 +195,10 @@ static void send_piece(mrd_uplink *uplink) {
     mrw_entries entries;
     uint8_t bytes[MRD_PIECE_MAX];
     uplink->idle = !find_piece(uplink);
-    if (uplink->idle) return;
+    if (uplink->idle) {
+        uplink->tries = 0;
+        return;
+    }
     uint32_t size = uplink->end - uplink->at;
     if (size > sizeof bytes) size = sizeof bytes;
     if (mrd_read(device, mrd_sector_at(device, uplink->serial) + uplink->at, bytes, size) < 0) {
@@ -251,9 +254,11 @@ static void refused(mrd_uplink *uplink, const mrw_frame *frame) {
     hang_up(uplink, code_of(failure.code), failure.retry_after_ms.given ? failure.retry_after_ms.value : 0);
 }
 
+/* A host that has nothing more than before may refuse what comes next again, such as an entry that it is too old for: the pauses before new
+ * attempts grow until it has more. */
 static void entered(mrd_uplink *uplink, uint64_t sequence) {
     uplink->error = 0;
-    uplink->tries = 0;
+    if (sequence != uplink->delivered) uplink->tries = 0;
     uplink->delivered = sequence;
     mrd_delivered(uplink->device, sequence);
 }

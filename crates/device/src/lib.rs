@@ -2,8 +2,8 @@
 //!
 //! This crate reads an image of a flash ([`Image`]), decodes and encodes its bursts ([`Burst`], [`Entry`]), and expands them to the events
 //! that they imply, with their ids and clocks ([`Image::events`]); or it follows the journal as a device sends it ([`Feed`]). [`serial`]
-//! has the frames of the serial line, and the host's side of it; [`Identity`] is what tells a device from others. It is pure, and shares no
-//! code with `device/`: the tests compare the two.
+//! has the frames of the serial line, and the host's side of it; [`Identity`] is what tells a device from others, and [`provision`] how it goes
+//! over that line. It is pure, and shares no code with `device/`: the tests compare the two.
 
 mod burst;
 mod bytes;
@@ -11,6 +11,7 @@ mod events;
 mod feed;
 mod identity;
 mod image;
+pub mod provision;
 pub mod serial;
 
 pub use burst::{Burst, Cause, Entry, Row};

@@ -20,6 +20,8 @@ pub enum Kind {
     Open,
     /// The end of a connection.
     Close,
+    /// A part of an identity, or the answer to one: [`crate::provision`].
+    Provision,
 }
 
 /// A frame.
@@ -58,7 +60,8 @@ impl Frame {
         if crc32c(0, body).to_le_bytes() != *checksum {
             return None;
         }
-        let kind = [Kind::Data, Kind::Open, Kind::Close].into_iter().find(|kind| *kind as u8 == head[0])?;
+        let kind =
+            [Kind::Data, Kind::Open, Kind::Close, Kind::Provision].into_iter().find(|kind| *kind as u8 == head[0])?;
         let session = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
         Some(Self { kind, session, number: u16::from_le_bytes([head[5], head[6]]), data: data.to_vec() })
     }
@@ -173,6 +176,9 @@ impl Side {
     }
 
     fn frame(&mut self, frame: Frame, to: &mut Vec<u8>) -> Option<Heard> {
+        if frame.kind == Kind::Provision {
+            return None; // it belongs to no connection
+        }
         if frame.kind == Kind::Open && frame.number == 0 && ![ANY, self.last].contains(&frame.session) {
             (self.session, self.last) = (Some(frame.session), frame.session);
             (self.expected, self.sent) = (1, 0);
@@ -301,6 +307,14 @@ mod tests {
         for number in 1..70_000_u32 {
             assert_eq!(give(&mut side, &[data(7, number as u16, b"a")]).0, [Heard::Data(b"a".to_vec())], "{number}");
         }
+    }
+
+    #[test]
+    fn frames_of_an_identity_do_not_disturb_a_connection() {
+        let identity = |session, number| Frame { kind: Kind::Provision, ..data(session, number, b"id") };
+        let frames = [open(7), identity(9, 0), identity(7, 1), data(7, 1, b"a"), identity(7, 5), data(7, 2, b"b")];
+        let [a, b] = [b"a", b"b"].map(|data| Heard::Data(data.to_vec()));
+        assert_eq!(give(&mut Side::default(), &frames), (vec![Heard::Opened, a, b], vec![]));
     }
 
     #[test]

@@ -180,6 +180,13 @@ pub enum Reason {
     Cluster {
         problem: String,
     },
+    OnDevice {
+        function: Name,
+        device: String,
+        log: String,
+        from: u64,
+        records: u64,
+    },
     /// A reason of another version.
     #[serde(untagged)]
     Other(Map<String, Value>),
@@ -340,6 +347,12 @@ impl fmt::Display for Reason {
                 "amendments could not be applied: log '{log}' has {records}; `millrace log tail {log}` shows why"
             ),
             Self::Cluster { problem } => f.write_str(problem),
+            Self::OnDevice { function, device, log, from, records } => write!(
+                f,
+                "function '{function}' has not run for {} of log '{log}', from {from} on: it runs on device {device}, which sends its runs when \
+                 they have ended",
+                counted(*records, "record"),
+            ),
             Self::Other(fields) => write!(f, "{}", Value::from(fields.clone())),
         }
     }

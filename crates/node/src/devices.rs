@@ -7,17 +7,19 @@
 pub mod commands;
 mod functions;
 mod import;
+mod pending;
 mod provision;
 mod runs;
 
 pub use import::Import;
+pub use pending::{OnDevice, devices_of, pending, pending_of};
 pub use provision::provision;
 
 use crate::links::Accepted;
 use millrace_journal::{Catalog, Transaction};
 use millrace_namespace::{Namespace, admission::devices, names::newest_note};
 use millrace_wire::{
-    Code, NamespaceId, Result,
+    Code, Name, NamespaceId, Result,
     protocol::{Attach, Attached},
 };
 use serde::{Deserialize, Serialize};
@@ -60,6 +62,9 @@ pub struct State {
     /// The id of the capability that the device was provisioned with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability: Option<String>,
+    /// Why its entries are refused, since the last one that was imported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<commands::Refusal>,
 }
 
 impl State {
@@ -119,10 +124,22 @@ pub fn one(namespace: &Namespace, name: &str) -> Result<Device> {
     all(namespace)?.into_iter().find(|device| device.name == name).ok_or_else(missing)
 }
 
-/// Removes a device; its logs stay, and are logs like any other.
+/// What to do about a refusal of a device's entries.
+pub fn remedy(refusal: &commands::Refusal) -> Option<&'static str> {
+    match Code::from_id(&refusal.code)? {
+        // That of the code is for namespaces.
+        Code::FormatVersion => Some(
+            "Update Millrace on this host. Until then the device keeps its records, and tries again every five minutes.",
+        ),
+        code => Some(code.remedy()),
+    }
+}
+
+/// Removes a device; its logs stay, and are logs like any other. The functions of this device alone stay as well, since their runs are part of the
+/// history of its logs: returns their names.
 ///
 /// What it was provisioned with ends: its capability is revoked.
-pub fn remove(namespace: &Namespace, name: &str) -> Result<()> {
+pub fn remove(namespace: &Namespace, name: &str) -> Result<Vec<Name>> {
     let catalog = namespace.journal().catalog()?;
     if let Some(state) = read(namespace, &catalog, name)? {
         provision::withdraw(namespace, name, &state)?;
@@ -131,7 +148,13 @@ pub fn remove(namespace: &Namespace, name: &str) -> Result<()> {
         devices::forget(tx, name)?;
         commands::forget(tx, name)
     });
-    committed.map(drop)
+    committed?;
+    let bindings = namespace.bindings()?;
+    let of_device = bindings.functions().filter_map(|(_, definition)| definition.as_deref().ok());
+    let prefix = format!("{name}.");
+    let own = of_device.map(|definition| &definition.spec);
+    let own = own.filter(|spec| spec.at.as_deref() == Some(name) && spec.name.starts_with(&prefix));
+    Ok(own.map(|spec| spec.name.clone()).collect())
 }
 
 fn decode(device: &str, bytes: &[u8]) -> Result<State> {

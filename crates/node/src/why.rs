@@ -4,6 +4,7 @@ use crate::{
     DeadLetters, Definition, FunctionState, Holder, HostStatus, Level, LiveFunction, Namespace, RunFilter, RunState,
     RunView, Runtime,
     databases::Trouble,
+    devices::{self, OnDevice},
     links::{self, LinkView, Links, OUTBOX_DEAD_LETTERS, Refusal},
     repairs::{AMENDMENT_DEAD_LETTERS, Phase, amendments, repairs},
     replicas::ReplicaStage,
@@ -287,8 +288,15 @@ impl Asked<'_> {
     /// The activity of one function, and the reasons why it waits.
     fn of_function(&self, name: &Name) -> Vec<Reason> {
         let Some(function) = self.catalog.function(name) else { return vec![Reason::Removed] };
-        if let Some(reason) = self.bindings.definition(function.id()).and_then(|it| self.on_devices(it)) {
-            return vec![reason, Reason::Idle { function: name.clone(), done: function.done() }];
+        if let Some(definition) = self.bindings.definition(function.id())
+            && let Some(reason) = self.on_devices(definition)
+        {
+            let mut reasons = vec![reason];
+            reasons.extend(self.not_run_on_devices(definition, None));
+            if reasons.len() == 1 {
+                reasons.push(Reason::Idle { function: name.clone(), done: function.done() });
+            }
+            return reasons;
         }
         let mut reasons = self.of_definition(name);
         let pending = function.triggered().saturating_sub(function.done());
@@ -335,7 +343,30 @@ impl Asked<'_> {
             (true, None) => "it has no twin here, so repairs keep what its runs appended".to_owned(),
         };
         let (devices, s) = (devices.join(", "), if devices.len() == 1 { "" } else { "s" });
-        Some(Reason::Notice { notice: format!("function '{name}' runs on device{s} {devices}; {twin}") })
+        let are_gone = devices::devices_of(self.namespace, definition).is_ok_and(|known| known.is_empty());
+        Some(Reason::Notice {
+            notice: match are_gone && !devices.is_empty() {
+                true => format!(
+                    "function '{name}' ran on device{s} {devices}, which this namespace does not know any more; `millrace function rm {name}` \
+                     removes it from the lists"
+                ),
+                false => format!("function '{name}' runs on device{s} {devices}; {twin}"),
+            },
+        })
+    }
+
+    /// For which records of its logs, or of one log, a function has not run on its devices.
+    fn not_run_on_devices(&self, definition: &Definition, log: Option<&LogName>) -> Vec<Reason> {
+        let pending = devices::pending_of(self.namespace, definition).unwrap_or_default();
+        let of_log = pending.into_iter().filter(|pending| log.is_none_or(|log| *log == pending.log));
+        let reason = |pending: OnDevice| Reason::OnDevice {
+            function: pending.function,
+            device: pending.device,
+            log: pending.log.to_string(),
+            from: pending.from,
+            records: pending.records,
+        };
+        of_log.map(reason).collect()
     }
 
     /// The number of a function's runs that are counted as pending and the number that exist, if they differ. If the numbers change
@@ -444,7 +475,11 @@ impl Asked<'_> {
         let bound = self.bindings.of_log(log.id());
         let of_log = |definition: &&Definition| definition.spec.on.contains(log.name());
         let known = self.bindings.functions().filter_map(|(_, definition)| definition.as_deref().ok());
-        let on_devices: Vec<Reason> = known.filter(of_log).filter_map(|it| self.on_devices(it)).collect();
+        let with_pending = |it: &Definition| {
+            let reason = self.on_devices(it)?;
+            Some(std::iter::once(reason).chain(self.not_run_on_devices(it, Some(log.name()))).collect::<Vec<_>>())
+        };
+        let on_devices: Vec<Reason> = known.filter(of_log).filter_map(with_pending).flatten().collect();
         if bound.is_empty() && on_devices.is_empty() {
             reasons.push(Reason::NothingBound { log: name.into() });
         }

@@ -144,6 +144,62 @@ static uint64_t run(uint64_t seed, unsigned wakes) {
     return h.lost;
 }
 
+/* A host refuses entries that it is too old for, each time that they come. The device keeps them, asks more and more rarely, and at the end once
+ * in five minutes, although each connection begins well. When the host is updated, it gets everything. */
+static void a_host_that_is_too_old_gets_everything_later(void) {
+    checking = "duty with an old host";
+    CHECK(mrd_flash_open(&flash, NULL, 16, 4096, 8, 8, 0x4B17C4E20001) == 0);
+    flash.virtual_time = true;
+    on_full = MRD_DROP;
+    host_begin(&h, 4096);
+    for (unsigned i = 0; i < LOGS; i++) h.log[i].name = logs[i].name;
+    memset(&nap, 0, sizeof nap);
+    memset(truth, 0, sizeof truth);
+    flushed = boots = 0;
+    h.knows = 40;
+    boot(0);
+    for (unsigned i = 0; i < 60; i++) {
+        measure();
+        be_awake();
+    }
+    uint64_t before = 0, hours = 24;
+    for (uint64_t second = 0; second < hours * 3600; second++) {
+        if (second == hours * 1800) before = h.connections;
+        if (second % 7200 == 0) measure();
+        CHECK(mrd_step(&device) >= 0);
+        mrd_uplink_step(&uplink);
+        h.now_ms = 1700000000000 + flash.ms;
+        flash.ms += 1000;
+    }
+    uint64_t later = h.connections - before, most = hours * 1800 / 300;
+    CHECK(later <= most + 1 && later + 3 >= most);
+    CHECK(h.sequence >= 40 && h.log[RAW].newest < 40);
+    EQUAL(uplink.error, -2002);
+    h.knows = 0;
+    flash.ms += 300000;
+    while (!uplink.idle || mrd_latest(&device, "mean") < mrd_latest(&device, "raw")) {
+        CHECK(mrd_step(&device) >= 0);
+        CHECK(mrd_sync(&device) == 0);
+        mrd_uplink_step(&uplink);
+        flash.ms += 20;
+    }
+    flushed = (uint64_t)mrd_latest(&device, "raw");
+    mrd_uplink_step(&uplink);
+    compare();
+    EQUAL(h.lost, 0);
+    EQUAL(uplink.error, 0);
+    /* It has nothing to send when the host comes back after hours; if this connection is lost, the next attempt does not take minutes. */
+    h.reachable = h.open = false;
+    for (unsigned i = 0; i < 7200; i++, flash.ms += 1000) mrd_uplink_step(&uplink);
+    h.reachable = true;
+    for (unsigned i = 0; i < 600 && !uplink.idle; i++, flash.ms += 1000) mrd_uplink_step(&uplink);
+    CHECK(uplink.idle);
+    h.open = false;
+    for (unsigned i = 0; i < 5 && !h.open; i++, flash.ms += 1000) mrd_uplink_step(&uplink);
+    CHECK(h.open);
+    mrd_flash_close(&flash);
+}
+
 int main(int count, char **words) {
     uint64_t first = 1, last = 12, lost = 0, commands = 0;
     unsigned wakes = WAKES;
@@ -154,6 +210,7 @@ int main(int count, char **words) {
         if (strcmp(words[i], "--seed") == 0) first = last = value;
         if (strcmp(words[i], "--wakes") == 0) wakes = (unsigned)value;
     }
+    a_host_that_is_too_old_gets_everything_later();
     checking = name;
     for (uint64_t seed = first; seed <= last; seed++) {
         snprintf(name, sizeof name, "duty --seed %llu", (unsigned long long)seed);

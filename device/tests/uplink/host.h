@@ -33,6 +33,7 @@ struct host {
     uint64_t namespace_id, life, life_id;
     host_log log[HOST_LOGS];
     uint64_t now_ms; /* its clock */
+    uint64_t knows; /* it is too old for entries behind this one; 0: it knows all */
     /* The connection. */
     mrd_line line;
     bool reachable, open, greeted, linked;
@@ -216,6 +217,7 @@ static void host_take(host *h, const mrw_frame *frame) {
     mrw_entered entered;
     mrw_linked linked;
     mrw_delivered delivered;
+    mrw_failure failure;
     bool asks = frame->type == MRW_HELLO || frame->type == MRW_ATTACH || frame->type == MRW_ENTRIES;
     if (h->seen && !asks) {
         h->seen(h, frame);
@@ -237,6 +239,13 @@ static void host_take(host *h, const mrw_frame *frame) {
         break;
     case MRW_ENTRIES:
         EQUAL(mrw_decode(frame, MRW_ENTRIES, &entries), 0);
+        if (h->knows > 0 && h->sequence >= h->knows && entries.at > 0 && h->next > h->sequence) {
+            memset(&failure, 0, sizeof failure);
+            failure.code.at = "MR2002";
+            failure.code.size = 6;
+            host_say(h, MRW_FAILURE, frame->heading.request, &failure);
+            break;
+        }
         host_entries(h, &entries);
         entered.sequence = h->sequence;
         host_say(h, MRW_ENTERED, frame->heading.request, &entered);

@@ -54,7 +54,7 @@ static void put_all(wire *to, const uint8_t *bytes, size_t size) {
 static void forge(wire *to) {
     mrd_serial_frame frame;
     uint8_t bytes[MRD_SERIAL_FRAME_MAX];
-    frame.kind = (uint8_t)(1 + pick(3));
+    frame.kind = (uint8_t)(1 + pick(4));
     frame.session = pick(2) ? (uint32_t)mrd_flash_random(&random_state) : session - 1;
     frame.number = (uint16_t)pick(100);
     frame.size = (uint8_t)pick(MRD_SERIAL_DATA_MAX);

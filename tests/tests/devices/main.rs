@@ -4,6 +4,8 @@
 mod commands;
 mod fleet;
 mod identity;
+mod provisioning;
+mod seen;
 mod serial;
 mod twins;
 

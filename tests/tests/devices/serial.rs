@@ -78,7 +78,7 @@ fn the_host_and_the_device_find_the_same_frames() {
                 1 => bytes.extend((0..random.below(300)).map(|_| random.below(4) as u8 * 85)),
                 2 => bytes.extend((0..random.below(20)).map(|_| random.below(256) as u8)),
                 _ => {
-                    let kind = [Kind::Data, Kind::Open, Kind::Close][random.below(3) as usize];
+                    let kind = [Kind::Data, Kind::Open, Kind::Close, Kind::Provision][random.below(4) as usize];
                     let zeros = random.below(3);
                     let size = random.below(129);
                     let data = (0..size).map(|_| (random.below(256) * zeros.min(1)) as u8).collect();
@@ -112,9 +112,9 @@ fn the_host_and_the_device_find_the_same_frames() {
 }
 
 /// The board, and the cable between it and the computer.
-struct Board {
+pub(super) struct Board {
     parts: Vec<Child>,
-    port: PathBuf,
+    pub port: PathBuf,
 }
 
 impl Drop for Board {
@@ -128,7 +128,7 @@ impl Drop for Board {
 
 impl Board {
     /// Boots one in `folder`. `kind` is that of the port, `tty` or `socket`; `noise` as in cable.py.
-    fn boot(folder: &Path, kind: &str, noise: u32) -> Self {
+    pub fn boot(folder: &Path, kind: &str, noise: u32) -> Self {
         Self::boot_with(folder, kind, noise, &[])
     }
 
@@ -158,7 +158,7 @@ impl Board {
     }
 }
 
-fn attach(place: &Place, port: &Path, more: &[&str]) -> Host {
+pub(super) fn attach(place: &Place, port: &Path, more: &[&str]) -> Host {
     let port = port.to_str().unwrap();
     Host::start(place.command(["--json", "device", "attach", port].iter().chain(more)))
 }

@@ -35,8 +35,14 @@ it can send records as this device. `millrace device flash-image` makes an image
 The namespace keeps a capability that was made with the device's key, with which its host may send commands, and not the key. `millrace device \
 rm NAME` ends both. The command needs access to the files of the namespace; the host may run.
 
+With --serial, the device gets the identity over its serial line, if its firmware accepts one (mrd_provision_begin): it writes the identity to \
+its flash, reads it back, and starts again with it. Nothing is made if no device answers. If the line breaks, run the same command again: it goes \
+on with the file. A device that has another identity keeps it (MR6353), unless its firmware sees a button or a jumper. The key goes over the line \
+without encryption. End `device attach` at this port before.
+
 Examples:
   millrace device provision kitchen --host 192.168.1.7:7070
+  millrace device provision cellar --serial /dev/ttyUSB0
   millrace device provision cellar --out /media/usb/cellar.identity       # for a serial line: without an address
   millrace device flash-image kitchen.identity --out kitchen.img")]
     Provision(ProvisionArgs),
@@ -141,9 +147,15 @@ pub struct ProvisionArgs {
     /// The address at which the device reaches this namespace's host [default: none, for a serial line]
     #[arg(long, value_name = "HOST:PORT")]
     pub host: Option<String>,
-    /// The file for the identity, which must not exist [default: NAME.identity]
+    /// The file for the identity, which must not exist; with --serial, one that does is used [default: NAME.identity]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// The serial port, or Unix socket, of the device that gets the identity
+    #[arg(long, value_name = "PORT")]
+    pub serial: Option<PathBuf>,
+    /// The baud rate of the serial port
+    #[arg(long, value_name = "N", requires = "serial", default_value_t = 115_200, value_parser = clap::value_parser!(u32).range(50..=12_000_000))]
+    pub baud: u32,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! `millrace run …`
 
+use super::link::not_run;
 use crate::{
     args::{
         Global, RunCancelArgs, RunCommand, RunFailuresArgs, RunLsArgs, RunOutputArgs, RunRetryArgs, RunWaitArgs,
@@ -100,8 +101,17 @@ fn ls(place: &Place, args: &RunLsArgs, out: &mut Out) -> Outcome {
         return Ok(());
     }
     let more = unseen.map(|next| format!("older runs were not examined; continue with `--before {next}`"));
+    let on_devices = match (&filter.before, filter.state) {
+        (None, None | Some(RunState::Pending)) => not_run(place, |function, log| {
+            let is_of = |wanted: &Option<String>, name: &str| wanted.as_ref().is_none_or(|wanted| wanted == name);
+            is_of(&args.function, function) && is_of(&args.log, log)
+        })
+        .unwrap_or_default(),
+        _ => Vec::new(),
+    };
     if runs.is_empty() {
-        return Ok(out.line(more.as_deref().unwrap_or("no runs"))?);
+        out.line(more.as_deref().unwrap_or("no runs"))?;
+        return Ok(on_devices.iter().try_for_each(|pending| out.line(pending))?);
     }
     let now_us = show::now_us();
     let mut table = Table::new(&["run", "function", "record", "state", "attempts>", "triggered", "took", "error"]);
@@ -124,7 +134,7 @@ fn ls(place: &Place, args: &RunLsArgs, out: &mut Out) -> Outcome {
     }
     out.table(&table)?;
     more.map_or(Ok(()), |more| out.line(more))?;
-    Ok(())
+    Ok(on_devices.iter().try_for_each(|pending| out.line(pending))?)
 }
 
 /// Which keys of a table a run read besides values, as "grades: no key 'dave'".

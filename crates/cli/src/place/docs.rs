@@ -3,7 +3,7 @@
 use crate::show;
 pub use millrace_documents::{
     DefinitionDoc, EntriesDoc, ErrorDoc, FailuresDoc, FunctionDoc, KeyText, KeysReadDoc, LinkDoc, LinksDoc, LogDoc,
-    ObjectDoc, ObjectsDoc, OutputDoc, RunDoc, RunsDoc, TasksDoc, WhyDoc,
+    ObjectDoc, ObjectsDoc, OutputDoc, Reason, RunDoc, RunsDoc, TasksDoc, WhyDoc,
 };
 use millrace_node::Hlc;
 pub use millrace_node::documents::state_word;

@@ -1,7 +1,9 @@
 //! One connection of a device: which of the events that it sends are new, and their batches.
 
 use super::{
-    State, functions, keep, read,
+    State,
+    commands::Refusal,
+    functions, keep, read,
     runs::{EndedRun, Imports, New, NewRecord},
 };
 use crate::links::Accepted;
@@ -9,7 +11,7 @@ use millrace_device::{Arrived, Event, Feed, Seen, What};
 use millrace_journal::{Imported, ImportedAttempt, Transaction};
 use millrace_namespace::{Namespace, admission::Publish};
 use millrace_wire::{
-    Code, EventId, HISTORY_DEFAULT, Hlc, LogName, NamespaceId, Result,
+    Code, Error, EventId, HISTORY_DEFAULT, Hlc, LogName, NamespaceId, Result,
     protocol::{Entered, Entries},
 };
 use std::{
@@ -68,6 +70,7 @@ impl Import {
                 // Of what did not get the lock, nothing was done: it is tried again.
                 if error.code() != Code::JournalBlocked {
                     *progress = None;
+                    self.note_refusal(namespace, &error);
                 }
                 Err(error)
             }
@@ -89,17 +92,38 @@ impl Import {
             self.make_room(namespace, &mut state, &new, may)?;
             let functions = functions::of(namespace, &self.device, &new)?;
             after.lost_records = state.lost_records;
+            after.refused = None;
             let committed = namespace.journal().commit(|tx| {
                 self.check_current(namespace, tx, &state)?;
                 let mut batch = Imports::new(namespace, tx, &self.device, &functions);
                 new.iter().try_for_each(|new| batch.stage(tx, new))?;
-                keep(tx, &self.device, &after)
+                keep(tx, &self.device, &after)?;
+                Ok(batch.flows)
             })?;
+            namespace.flows().count(committed.value.into_iter());
             end = committed.end;
             state = after;
         }
         let entered = Accepted { value: Entered { sequence: state.sequence }, end };
         Ok(((feed, state), entered))
+    }
+
+    /// So that people see why nothing more comes from the device. It is noted once, although the device tries again.
+    fn note_refusal(&self, namespace: &Namespace, error: &Error) {
+        let lasting = [Code::FormatVersion, Code::DeviceDiverged, Code::DeviceNameTaken, Code::CapabilityDenied];
+        if !lasting.contains(&error.code()) {
+            return;
+        }
+        let refusal = Refusal { code: error.code().id().into(), detail: error.detail().into() };
+        // The device gets the error in any case.
+        let _ = namespace.journal().commit(|tx| {
+            let Some(mut state) = read(namespace, &tx.catalog().clone(), &self.device)? else { return Ok(()) };
+            if state.namespace != self.namespace.get() || state.refused.as_ref() == Some(&refusal) {
+                return Ok(());
+            }
+            state.refused = Some(refusal);
+            keep(tx, &self.device, &state)
+        });
     }
 
     /// What is new, and the state after it.

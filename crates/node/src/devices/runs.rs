@@ -14,7 +14,11 @@ use millrace_device::Seen;
 use millrace_journal::{
     Attempt, Catalog, End, Imported, ImportedAttempt, Origin, Outcome, Reads, Run as RunId, Transaction, What,
 };
-use millrace_namespace::{Namespace, admission::Publish};
+use millrace_namespace::{
+    Namespace,
+    admission::Publish,
+    runs::flows::{Flow, Way},
+};
 use millrace_wire::{Code, EventId, Hlc, LogName, Result};
 use std::collections::HashMap;
 
@@ -74,6 +78,8 @@ pub(super) struct Imports<'a> {
     functions: &'a DeviceFunctions,
     /// The ids of the records of this batch.
     ids: HashMap<(&'a str, u64), EventId>,
+    /// What flowed between logs and functions with its runs.
+    pub flows: Vec<(Flow, u64)>,
 }
 
 impl<'a> Imports<'a> {
@@ -83,7 +89,14 @@ impl<'a> Imports<'a> {
         device: &'a str,
         functions: &'a DeviceFunctions,
     ) -> Self {
-        Self { namespace, publish: Publish::new(namespace, tx), device, functions, ids: HashMap::new() }
+        Self {
+            namespace,
+            publish: Publish::new(namespace, tx),
+            device,
+            functions,
+            ids: HashMap::new(),
+            flows: Vec::new(),
+        }
     }
 
     pub fn stage(&mut self, tx: &mut Transaction<'_>, new: &New<'a>) -> Result<()> {
@@ -119,7 +132,24 @@ impl<'a> Imports<'a> {
         for (ordinal, record) in run.records.iter().enumerate() {
             self.append(tx, record, (id.id, Some(ordinal as u16)))?; // at most 255
         }
+        self.count(&catalog, function.id(), log.id(), run)?;
         self.end(tx, (function.id(), id), run, (tx.next_sequence() - begun, fired.sequence()))
+    }
+
+    /// Counts as a host does when a run of its own ends.
+    fn count(&mut self, catalog: &Catalog, function: u32, on: u32, run: &EndedRun<'a>) -> Result<()> {
+        let mut add = |log, way, records| self.flows.push((Flow { function, log, way }, records));
+        add(on, Way::Runs, 1);
+        for (log, way, records) in
+            (run.reads.iter().map(|seen| (&*seen.log, Way::Reads, seen.count.clamp(1, READ_MAX))))
+                .chain(run.records.iter().map(|record| (record.log, Way::Appends, 1)))
+        {
+            let name: LogName = format!("{}/{log}", self.device).parse()?;
+            if let Some(log) = catalog.log(&name) {
+                add(log.id(), way, records);
+            }
+        }
+        Ok(())
     }
 
     fn end(

@@ -18,6 +18,7 @@ use millrace_node::{
     Change, Code, FunctionSpec, Level, LogName, LogScope, Name, Namespace, Result, Rights, Runtime, functions,
 };
 use serde_json::json;
+use std::collections::HashSet;
 
 pub fn run(command: &FunctionCommand, global: &Global, out: &mut Out) -> Outcome {
     let place = Place::find(global)?;
@@ -170,6 +171,9 @@ fn ls(place: &Place, out: &mut Out) -> Outcome {
     if functions.is_empty() {
         return Ok(out.line("no functions; `millrace up` deploys those of millrace.toml")?);
     }
+    let has_devices = |function: &FunctionDoc| function.definition.as_ref().is_some_and(|it| it.at.is_some());
+    let logs = if functions.iter().any(has_devices) { place.logs()? } else { Vec::new() };
+    let devices: HashSet<&str> = logs.iter().filter_map(|log| log.name.strip_prefix("_device/")).collect();
     let mut table = Table::new(&["function", "runtime", "pending>", "ended>", "dead>", "code", "runs for", "may"]);
     for function in &functions {
         let (runtime, code, on, may) = match &function.definition {
@@ -177,10 +181,7 @@ fn ls(place: &Place, out: &mut Out) -> Outcome {
                 definition.runtime.clone(),
                 definition.code.chars().take(8).collect(),
                 definition.on.join(", "),
-                definition
-                    .at
-                    .as_ref()
-                    .map_or_else(|| may(definition), |model| format!("runs on devices of model {model}")),
+                definition.at.as_ref().map_or_else(|| may(definition), |model| runs_on(definition, model, &devices)),
             ),
             None => {
                 let error = function.error.as_ref().map_or_else(String::new, ToString::to_string);
@@ -212,6 +213,16 @@ fn ls(place: &Place, out: &mut Out) -> Outcome {
         sandbox.remedies.iter().try_for_each(|remedy| out.line(format!("  {remedy}")))?;
     }
     Ok(())
+}
+
+/// Where a function runs that does not run here.
+fn runs_on(definition: &DefinitionDoc, model: &str, devices: &HashSet<&str>) -> String {
+    // A device without a model is its own model.
+    let is_of_one = definition.on.iter().all(|log| log.split_once('/').is_some_and(|(device, _)| device == model));
+    match is_of_one && !definition.on.is_empty() && !devices.contains(model) {
+        true => format!("nothing runs it: device {model} was removed"),
+        false => format!("runs on devices of model {model}"),
+    }
 }
 
 /// A summary of a function's rights; `function show` lists them.

@@ -62,7 +62,7 @@ const REPEAT: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(10);
 /// Nothing is read for a direction that has so many bytes to write.
 const WAITING_BYTES_MAX: usize = 16 << 10;
-const READ_BYTES: usize = 4096;
+pub(super) const READ_BYTES: usize = 4096;
 /// A longer line of text is printed in parts.
 const LINE_BYTES_MAX: usize = 1024;
 /// If so many bytes came without a valid frame, and a third of them are no text, the baud rate is wrong.
@@ -173,10 +173,22 @@ pub fn run(args: &AttachArgs, global: &Global, out: &mut Out) -> Outcome {
 
 /// Bytes since the last valid frame, and how many of them are no text.
 #[derive(Default)]
-struct Noise {
-    bytes: u64,
+pub(super) struct Noise {
+    pub bytes: u64,
     odd: u64,
     is_reported: bool,
+}
+
+impl Noise {
+    pub fn count(&mut self, byte: u8) {
+        self.bytes += 1;
+        self.odd += u64::from(!matches!(byte, b' '..=b'~' | b'\t' | b'\r' | b'\n'));
+    }
+
+    /// Whether too many bytes are no text for a port with the right baud rate.
+    pub fn is_odd(&self) -> bool {
+        self.bytes >= NOISE_BYTES && self.odd > self.bytes / 3
+    }
 }
 
 struct SerialLine<'a> {
@@ -202,7 +214,7 @@ struct SerialLine<'a> {
 }
 
 /// Writes as much as is possible now; false if the other side is gone.
-fn write_some(fd: impl AsFd, bytes: &mut Vec<u8>) -> bool {
+pub(super) fn write_some(fd: impl AsFd, bytes: &mut Vec<u8>) -> bool {
     if bytes.is_empty() {
         return true;
     }
@@ -216,7 +228,7 @@ fn write_some(fd: impl AsFd, bytes: &mut Vec<u8>) -> bool {
 }
 
 /// Reads once: the bytes, none if there are none now, or `None` if the other side is gone.
-fn read_some(fd: impl AsFd, buffer: &mut [u8; READ_BYTES]) -> Option<&[u8]> {
+pub(super) fn read_some(fd: impl AsFd, buffer: &mut [u8; READ_BYTES]) -> Option<&[u8]> {
     match rustix::io::read(fd, &mut buffer[..]) {
         Ok(0) => None,
         Ok(size) => Some(&buffer[..size]),
@@ -315,15 +327,14 @@ impl SerialLine<'_> {
             self.silent_since = None;
         }
         for byte in bytes {
-            self.noise.bytes += 1;
-            self.noise.odd += u64::from(!matches!(byte, b' '..=b'~' | b'\t' | b'\r' | b'\n'));
+            self.noise.count(*byte);
             let Some(heard) = self.side.take(*byte, &mut self.to_port) else { continue };
             if !matches!(heard, Heard::Text(_) | Heard::Invalid) {
                 self.noise = Noise::default();
             }
             self.hear(heard)?;
         }
-        if self.noise.bytes >= NOISE_BYTES && self.noise.odd > self.noise.bytes / 3 && !self.noise.is_reported {
+        if self.noise.is_odd() && !self.noise.is_reported {
             self.noise.is_reported = true;
             let text = format!(
                 "{} bytes came from {}, and are neither frames of a device nor text: is {} its baud rate (--baud)? Is its firmware one of \

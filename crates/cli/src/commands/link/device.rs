@@ -3,7 +3,10 @@
 use crate::{
     args::{DeviceCommand, Global, SimArgs},
     out::{Out, Style, Table},
-    place::{Place, docs::LogDoc},
+    place::{
+        Place,
+        docs::{FunctionDoc, LogDoc, Reason},
+    },
     report::Outcome,
     show,
 };
@@ -17,6 +20,8 @@ use std::process::Command;
 
 /// The logs with the states of devices: `_device/NAME`.
 const PREFIX: &str = "_device/";
+/// For how many functions it is asked what their devices have not run.
+const FUNCTIONS_MAX: usize = 16;
 
 pub fn run(command: &DeviceCommand, global: &Global, out: &mut Out) -> Outcome {
     match command {
@@ -75,7 +80,23 @@ fn ls(devices: &[Device], out: &mut Out) -> Outcome {
         let numbers = [state.records, state.runs, state.dead, state.lost_records, state.starts].map(show::grouped);
         table.row([device.name.clone()].into_iter().chain(numbers).chain([last(device)]).collect());
     }
-    if table.is_empty() { Ok(out.line("no device has sent records")?) } else { Ok(out.table(&table)?) }
+    if table.is_empty() {
+        return Ok(out.line("no device has sent records")?);
+    }
+    out.table(&table)?;
+    for device in devices {
+        refused(device, out)?;
+    }
+    Ok(())
+}
+
+/// Why the entries of a device are refused, if they are.
+fn refused(device: &Device, out: &mut Out) -> Outcome {
+    let Some(refusal) = &device.state.refused else { return Ok(()) };
+    let said = out.styled(Style::Bad, &format!("{} is refused: {}: {}", device.name, refusal.code, refusal.detail));
+    out.line(said)?;
+    devices::remedy(refusal).map_or(Ok(()), |remedy| out.line(format!("  {remedy}")))?;
+    Ok(())
 }
 
 fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
@@ -104,7 +125,29 @@ fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
     for (log, latest) in &device.logs {
         out.line(format!("log           {log}, up to record {latest}"))?;
     }
-    Ok(())
+    for pending in
+        not_run(place, |_, log| log.split_once('/').is_some_and(|(device, _)| device == name)).unwrap_or_default()
+    {
+        out.line(format!("pending       {pending}"))?;
+    }
+    refused(&device, out)
+}
+
+/// What devices have not run, in words, for the functions and logs that are wanted. Who may list runs or devices need not have the right to ask this.
+pub fn not_run(place: &Place, wanted: impl Fn(&str, &str) -> bool) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let is_wanted = |function: &FunctionDoc| {
+        let definition = function.definition.as_ref().filter(|definition| definition.at.is_some());
+        definition.is_some_and(|definition| definition.on.iter().any(|log| wanted(&function.name, log)))
+    };
+    for function in place.functions()?.iter().filter(|function| is_wanted(function)).take(FUNCTIONS_MAX) {
+        for doc in place.why(&function.name)?.reasons {
+            if matches!(&doc.reason, Reason::OnDevice { log, .. } if wanted(&function.name, log)) {
+                found.push(doc.text);
+            }
+        }
+    }
+    Ok(found)
 }
 
 fn rm(place: &Place, name: &str, out: &mut Out) -> Outcome {
@@ -112,11 +155,17 @@ fn rm(place: &Place, name: &str, out: &mut Out) -> Outcome {
         let detail = "a device can be removed only by a command with access to the files of the namespace";
         return Err(Code::CapabilityDenied.error(detail).into());
     };
-    devices::remove(namespace, name)?;
+    let functions = devices::remove(namespace, name)?;
     if out.json() {
-        return Ok(out.object(&json!({ "device": name, "change": "removed" }))?);
+        return Ok(out.object(&json!({ "device": name, "change": "removed", "functions": functions }))?);
     }
-    Ok(out.line(format!("removed device {name}; its logs stay"))?)
+    out.line(format!("removed device {name}; its logs stay"))?;
+    for function in functions {
+        out.line(format!(
+            "its function {function} stays with its runs, and nothing runs it; `millrace function rm {function}` removes it"
+        ))?;
+    }
+    Ok(())
 }
 
 fn sim(args: &SimArgs) -> Outcome {

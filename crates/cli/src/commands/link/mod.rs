@@ -3,6 +3,7 @@
 mod attach;
 mod device;
 mod dump;
+mod line;
 mod outbox;
 mod port;
 mod provision;
@@ -10,7 +11,7 @@ mod relay;
 mod send;
 mod verify;
 
-pub use device::run as device;
+pub use device::{not_run, run as device};
 pub use outbox::run as outbox;
 pub use relay::run as relay;
 

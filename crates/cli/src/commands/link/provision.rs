@@ -1,6 +1,9 @@
-//! `millrace device provision` and `millrace device flash-image`: a new device, as a file and as an image of its flash.
+//! `millrace device provision` and `millrace device flash-image`: a new device, as a file, over its serial line, and as an image of its flash.
 
-use super::dump::{identity_object, read};
+use super::{
+    dump::{identity_object, read},
+    line::ProvisionLine,
+};
 use crate::{
     args::{FlashImageArgs, Global, ProvisionArgs},
     out::Out,
@@ -9,7 +12,7 @@ use crate::{
     show,
 };
 use millrace_device::Identity;
-use millrace_node::{Code, Result, devices};
+use millrace_node::{Code, Namespace, Result, devices};
 use serde_json::json;
 use std::{
     fs::{File, OpenOptions, remove_file},
@@ -49,28 +52,80 @@ pub fn run(args: &ProvisionArgs, global: &Global, out: &mut Out) -> Outcome {
     }
     let namespace = place::open(global)?;
     let path = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.identity", args.name.replace('/', "-"))));
+    let Some(port) = &args.serial else {
+        let made = make(&namespace, args, &path)?;
+        return report(&made, &path, "wrote", None, out);
+    };
+    let mut line = ProvisionLine::open(port, args.baud)?;
+    let is_known = path.exists();
+    let identity = match is_known {
+        true => kept(&namespace, args, &path)?,
+        false => {
+            line.ask()?; // before the name is taken
+            make(&namespace, args, &path)?
+        }
+    };
+    line.give(&identity).map_err(|error| {
+        let again = format!("{} has the identity: the same command goes on with it", path.display());
+        error.code().error(format!("{}; {again}", error.detail()))
+    })?;
+    report(&identity, &path, if is_known { "used" } else { "wrote" }, Some(port), out)
+}
+
+/// Makes the identity of a new device, and writes it to a file.
+fn make(namespace: &Namespace, args: &ProvisionArgs, path: &Path) -> Result<Identity> {
     // First: an identity that cannot be kept would have to be taken back.
-    let file = create(&path)?;
-    let made = devices::provision(&namespace, &args.name, args.host.as_deref()).inspect_err(|_| undo(&path))?;
-    let bytes = Zeroizing::new(made.encode()?);
-    write(&path, file, &bytes)?;
+    let file = create(path)?;
+    let made = devices::provision(namespace, &args.name, args.host.as_deref()).inspect_err(|_| undo(path))?;
+    write(path, file, &Zeroizing::new(made.encode()?))?;
+    Ok(made)
+}
+
+/// The identity that an earlier command made, whose device did not get it.
+fn kept(namespace: &Namespace, args: &ProvisionArgs, path: &Path) -> Result<Identity> {
+    let shown = path.display();
+    let identity = Identity::decode(&Zeroizing::new(read(path)?)).map_err(|error| error.within(&shown))?;
+    if identity.name != args.name {
+        let detail = format!("{shown} is the identity of device '{}', not of '{}'", identity.name, args.name);
+        return Err(Code::ValueInvalid.error(detail));
+    }
+    if args.host.is_some() && args.host != identity.host {
+        let host = identity.host.as_deref().unwrap_or("none");
+        return Err(Code::ValueInvalid.error(format!("{shown} has another address of the host: {host}")));
+    }
+    let known = devices::all(namespace)?.into_iter().find(|device| device.name == args.name).ok_or_else(|| {
+        let name = &args.name;
+        Code::DeviceNotFound.error(format!(
+            "this namespace does not know the device '{name}' any more; delete {shown}, and the command makes another identity"
+        ))
+    })?;
+    if known.state.namespace != identity.namespace.get() {
+        let detail = format!("{shown} was not made for the device '{}' that this namespace knows", args.name);
+        return Err(Code::DeviceIdentityInvalid.error(detail));
+    }
+    Ok(identity)
+}
+
+fn report(identity: &Identity, path: &Path, did: &str, port: Option<&PathBuf>, out: &mut Out) -> Outcome {
+    let bytes = Zeroizing::new(identity.encode()?).len();
     if out.json() {
-        let mut object = identity_object(&made);
-        (object["file"], object["bytes"]) = (json!(path), json!(bytes.len()));
+        let mut object = identity_object(identity);
+        (object["file"], object["bytes"], object["serial"]) = (json!(path), json!(bytes), json!(port));
         return Ok(out.object(&object)?);
     }
-    out.line(format!(
-        "wrote {}: device {}, namespace {}, {} bytes; it is secret",
-        path.display(),
-        made.name,
-        made.namespace,
-        bytes.len()
-    ))?;
-    Ok(out.line(format!(
-        "next: `millrace device flash-image {} --out {}.img`, and write that to the device",
-        path.display(),
-        made.name
-    ))?)
+    let (shown, name) = (path.display(), &identity.name);
+    out.line(format!("{did} {shown}: device {name}, namespace {}, {bytes} bytes; it is secret", identity.namespace))?;
+    let Some(port) = port else {
+        return Ok(out.line(format!(
+            "next: `millrace device flash-image {shown} --out {name}.img`, and write that to the device"
+        ))?);
+    };
+    out.line(format!("the device at {} has this identity in its flash", port.display()))?;
+    let next = match identity.host {
+        Some(_) => String::new(),
+        None => format!("next: `millrace device attach {}`; ", port.display()),
+    };
+    Ok(out.line(format!("{next}delete {shown} when the device has connected"))?)
 }
 
 pub fn flash_image(args: &FlashImageArgs, out: &mut Out) -> Outcome {
