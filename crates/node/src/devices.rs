@@ -9,6 +9,7 @@ mod functions;
 mod import;
 mod provision;
 mod runs;
+pub mod updates;
 
 pub use import::Import;
 pub use provision::provision;
@@ -92,6 +93,9 @@ pub struct Device {
     /// Why it takes no commands, if it refused all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commands_refused: Option<commands::Refusal>,
+    /// Its firmware, if it can be updated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<updates::Firmware>,
 }
 
 /// Every device that has sent entries to this namespace.
@@ -103,11 +107,12 @@ pub fn all(namespace: &Namespace) -> Result<Vec<Device>> {
         let state = decode(name, &bytes)?;
         let (commands_waiting, commands_refused) =
             (commands::waiting(&catalog, name), commands::refusal(namespace, &catalog, name)?);
+        let firmware = updates::of(namespace, name)?;
         let (name, prefix) = (name.to_owned(), format!("{name}/"));
         let logs = catalog.logs().filter(|log| log.name().starts_with(&prefix));
         let mut logs: Vec<(String, u64)> = logs.map(|log| (log.name().to_string(), log.latest())).collect();
         logs.sort();
-        found.push(Device { name, state, logs, commands_waiting, commands_refused });
+        found.push(Device { name, state, logs, commands_waiting, commands_refused, firmware });
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
@@ -129,7 +134,8 @@ pub fn remove(namespace: &Namespace, name: &str) -> Result<()> {
     }
     let committed = namespace.journal().commit(|tx| {
         devices::forget(tx, name)?;
-        commands::forget(tx, name)
+        commands::forget(tx, name)?;
+        updates::forget(tx, name)
     });
     committed.map(drop)
 }

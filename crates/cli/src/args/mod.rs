@@ -18,7 +18,7 @@ pub use clusters::*;
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use data::*;
 pub use devices::{
-    AttachArgs, DeviceCommand, DeviceSendArgs, DeviceVerifyArgs, DumpArgs, FlashImageArgs, ProvisionArgs, SimArgs,
+    AttachArgs, DeviceCommand, DeviceSendArgs, DeviceUpdateArgs, DeviceVerifyArgs, DumpArgs, FlashImageArgs, ProvisionArgs, SimArgs,
 };
 pub use entities::EntityCommand;
 pub use functions::{

@@ -8,6 +8,7 @@ mod port;
 mod provision;
 mod relay;
 mod send;
+mod update;
 mod verify;
 
 pub use device::run as device;
