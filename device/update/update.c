@@ -143,7 +143,7 @@ static bool recall(mrd_update *update) {
     from.size = (uint32_t)size;
     text_of(&from, "\"state\":\"", text, sizeof text);
     for (uint8_t state = 0; state < STATES; state++) {
-        if (strcmp(text, names[state]) == 0) update->state = state;
+        if (mrd_is_same(names[state], text, strlen(text))) update->state = state;
     }
     update->number = number_of(&from, "\"update\":");
     update->size = number_of(&from, "\"size\":");
@@ -156,7 +156,7 @@ static bool recall(mrd_update *update) {
         update->sha256[i] = (uint8_t)(digit_of(text[2 * i]) << 4 | digit_of(text[2 * i + 1]));
     }
     text_of(&from, "\"running\":\"", running, sizeof running);
-    return strcmp(running, update->running) == 0 && number_of(&from, "\"slot\":") == update->slots->bytes &&
+    return mrd_is_same(update->running, running, strlen(running)) && number_of(&from, "\"slot\":") == update->slots->bytes &&
            number_of(&from, "\"piece\":") == piece_of(update);
 }
 

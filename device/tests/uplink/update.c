@@ -387,6 +387,65 @@ static void asks_again(void) {
     tear_down(&w);
 }
 
+/* Pieces that fit by their offset, but not by anything else. */
+static void takes_no_other_piece(void) {
+    static world w;
+    static image junk;
+    set_up(&w);
+    announce(&w, 1, &new);
+    receive_some(&w, 3000);
+    uint32_t next = w.sender.next;
+    memset(junk.bytes, 0x11, sizeof junk.bytes);
+    junk.size = new.size;
+    w.sender.image = &junk;
+    send_piece(&w, 9, next, 240);
+    w.sender.image = &new;
+    while (mrd_step(&w.device), w.device.function[0].pending > 0) continue;
+    CHECK(says(&w, "\"resend\":0,"));
+    /* No multiple of the unit. */
+    send_piece(&w, 1, next, 7);
+    while (mrd_step(&w.device), w.device.function[0].pending > 0) continue;
+    CHECK(says(&w, "\"resend\":1,"));
+    for (unsigned i = 0; w.sender.next < new.size && i < STEPS_MAX; i++) {
+        /* More than is left of the image. */
+        uint32_t left = new.size - w.update.at;
+        if (w.update.at == w.sender.next && left < 240) send_piece(&w, 1, w.update.at, left + 1);
+        step(&w, true);
+    }
+    run(&w);
+    CHECK(says(&w, "\"confirmed\""));
+    CHECK(has(&w, w.running, &new));
+    tear_down(&w);
+}
+
+/* Records that are too short, in memory of exactly their length. */
+static void reads_no_further(void) {
+    static world w;
+    set_up(&w);
+    announce(&w, 1, &new);
+    receive_some(&w, 2000);
+    for (size_t size = 0; size < 50; size++) {
+        for (uint8_t kind = BEGIN; kind <= PIECE; kind++) {
+            uint8_t *bytes = malloc(size > 0 ? size : 1);
+            mr_record record;
+            memset(&record, 0, sizeof record);
+            memset(bytes, 0, size > 0 ? size : 1);
+            bytes[0] = kind;
+            record.log = "firmware";
+            record.seqno = 100000 + 2 * size + kind;
+            record.data = size > 0 ? (void *)bytes : NULL;
+            record.size = size;
+            record.attempt = 1;
+            if (kind == PIECE || size < 41) mrd_update_run(&record);
+            free(bytes);
+        }
+    }
+    CHECK(says(&w, "\"receiving\""));
+    run(&w);
+    CHECK(says(&w, "\"confirmed\""));
+    tear_down(&w);
+}
+
 /* Another image begins in the middle of one. */
 static void begins_anew(void) {
     static world w;
@@ -465,6 +524,30 @@ static void is_ended_in_the_middle(void) {
     tear_down(&w);
 }
 
+static const mrd_update *watched;
+
+/* The end of the run that refuses the image is lost, once. */
+static int lose_end(void *context, void (*call)(void *argument), void *argument, uint32_t limit_ms) {
+    (void)context, (void)limit_ms;
+    call(argument);
+    if (!watched || watched->code == 0) return 0;
+    watched = NULL;
+    return MRD_RUN_TIMEOUT;
+}
+
+static void repeats_its_report(void) {
+    static world w;
+    set_up(&w);
+    w.journal.port.run_on = lose_end;
+    watched = &w.update;
+    announce(&w, 1, &new);
+    w.sender.lies = true;
+    run(&w);
+    CHECK(!watched);
+    CHECK(says(&w, "\"MR6347\""));
+    tear_down(&w);
+}
+
 static void refuses_settings(void) {
     static world w;
     set_up(&w);
@@ -497,11 +580,14 @@ int main(int count, char **words) {
     refuses_settings();
     checking = "update, what is sent again";
     asks_again();
+    takes_no_other_piece();
+    reads_no_further();
     begins_anew();
     checking = "update, goes back";
     goes_back();
     checking = "update, a run that is ended";
     is_ended_in_the_middle();
+    repeats_its_report();
     unsigned runs = cut_everywhere(every);
     fprintf(stderr, "update: %u losses of power: ok\n", runs);
     return 0;

@@ -6,6 +6,7 @@ mod fleet;
 mod identity;
 mod serial;
 mod twins;
+mod updates;
 
 use millrace_tests::{Ended, Host, Place, Port, end, eventually};
 use serde_json::Value;

@@ -18,7 +18,8 @@ pub use clusters::*;
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use data::*;
 pub use devices::{
-    AttachArgs, DeviceCommand, DeviceSendArgs, DeviceUpdateArgs, DeviceVerifyArgs, DumpArgs, FlashImageArgs, ProvisionArgs, SimArgs,
+    AttachArgs, DeviceCommand, DeviceSendArgs, DeviceUpdateArgs, DeviceVerifyArgs, DumpArgs, FlashImageArgs,
+    ProvisionArgs, SimArgs,
 };
 pub use entities::EntityCommand;
 pub use functions::{

@@ -57,7 +57,7 @@ pub struct NewImage<'a> {
 }
 
 /// The firmware of a device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Firmware {
     /// The version that runs, as the device said last.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,6 +93,11 @@ pub struct UpdateDoc {
     /// What that means here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+}
+
+/// The SHA-256 of an image, in hexadecimal.
+pub fn hash_of(image: &[u8]) -> String {
+    hex(&Sha256::digest(image))
 }
 
 /// The log with the updates of a device.
@@ -234,7 +239,9 @@ pub fn begin(namespace: &Namespace, device: &str, image: &NewImage<'_>) -> Resul
             _ => {}
         }
         let said = heard.as_ref().map(|(_, reported)| reported);
-        if let Some(update) = noted(namespace, &catalog, device)? {
+        let before = noted(namespace, &catalog, device)?;
+        let number = before.as_ref().map_or(0, |update| update.number) + 1;
+        if let Some(update) = before {
             let same = (&*update.sha256, &*update.version, update.size) == (image.sha256, image.version, size);
             if same && !update.stage(said).is_end() {
                 return Ok(describe(&update, said));
@@ -242,7 +249,6 @@ pub fn begin(namespace: &Namespace, device: &str, image: &NewImage<'_>) -> Resul
         }
         drop_image(tx, device)?;
         let (version, sha256) = (image.version.to_owned(), image.sha256.to_owned());
-        let number = catalog.log(&notes_of(device)?).map_or(0, Log::latest) + 1;
         let seen = heard.as_ref().map_or(0, |(seqno, _)| *seqno);
         let update = Update { number, version, size, sha256, seen, ..Update::default() };
         keep(tx, device, &update)?;
@@ -271,7 +277,8 @@ pub fn add(namespace: &Namespace, device: &str, number: u64, offset: u64, part: 
             return Ok((describe(&update, heard.as_ref()), None));
         }
         if offset != stored || end > size || (part.len() != PART_BYTES && end != size) {
-            let detail = format!("{} bytes from {offset} on; the next part has {PART_BYTES} from {stored} on", part.len());
+            let detail =
+                format!("{} bytes from {offset} on; the next part has {PART_BYTES} from {stored} on", part.len());
             return Err(odd(detail));
         }
         let name = image_of(device)?;
@@ -329,7 +336,8 @@ fn image(namespace: &Namespace, log: &Log, first: u64, (offset, bytes): (u32, u3
 /// Takes what the device says into account, and gives the next records of the image to the stream of commands, if none waits.
 pub(crate) fn feed(namespace: &Namespace, device: &str) -> Result<()> {
     let is_needed = |catalog: &Catalog| -> Result<Option<(Update, u64, Reported)>> {
-        let Some(update) = noted(namespace, catalog, device)?.filter(|update| update.is_complete() && !update.ended) else {
+        let Some(update) = noted(namespace, catalog, device)?.filter(|update| update.is_complete() && !update.ended)
+        else {
             return Ok(None);
         };
         let Some((seqno, reported)) = reported(namespace, catalog, device)? else { return Ok(None) };

@@ -97,7 +97,9 @@ fn word(stage: Stage) -> &'static str {
 }
 
 fn show_firmware(firmware: &Firmware, out: &mut Out) -> Outcome {
-    let room = firmware.slot_bytes.map_or_else(String::new, |bytes| format!(", room for {} bytes", show::grouped(bytes.into())));
+    let room = firmware
+        .slot_bytes
+        .map_or_else(String::new, |bytes| format!(", room for {} bytes", show::grouped(bytes.into())));
     let running = firmware.running.as_deref().unwrap_or("not known yet");
     out.line(format!("firmware      {running}{room}"))?;
     let Some(update) = &firmware.update else { return Ok(()) };
@@ -116,8 +118,16 @@ fn ls(devices: &[Device], out: &mut Out) -> Outcome {
     if out.json() {
         return Ok(devices.iter().try_for_each(|device| out.object(&json!(device)))?);
     }
-    let mut table =
-        Table::new(&["device", "records>", "runs>", "given up>", "lost records>", "starts>", "newest entry", "firmware"]);
+    let mut table = Table::new(&[
+        "device",
+        "records>",
+        "runs>",
+        "given up>",
+        "lost records>",
+        "starts>",
+        "newest entry",
+        "firmware",
+    ]);
     for device in devices {
         let state = &device.state;
         let numbers = [state.records, state.runs, state.dead, state.lost_records, state.starts].map(show::grouped);

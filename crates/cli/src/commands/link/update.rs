@@ -21,11 +21,7 @@ use millrace_node::{
 };
 use serde::Deserialize;
 use serde_json::json;
-use sha2::{Digest, Sha256};
-use std::{
-    fs, thread,
-    time::Instant,
-};
+use std::{fs, thread, time::Instant};
 
 /// The exit code if the time was over before the update had ended.
 const TRY_LATER: u8 = 75;
@@ -50,7 +46,7 @@ struct Updating<'a> {
 pub fn run(args: &DeviceUpdateArgs, global: &Global, out: &mut Out) -> Outcome {
     check_size(args)?;
     let (image, began) = (read(&args.image)?, Instant::now());
-    let sha256: String = Sha256::digest(&image).iter().map(|byte| format!("{byte:02x}")).collect();
+    let sha256 = updates::hash_of(&image);
     let version = args.version.clone().unwrap_or_else(|| sha256[..VERSION_DIGITS].to_owned());
     let size = image.len() as u64;
     let progress = Progress::new("sending", Some(size), Unit::Bytes, !out.json());
@@ -153,13 +149,14 @@ impl Updating<'_> {
             thread::sleep(LOOK_EVERY);
             let seen = self.look()?;
             let next = seen.firmware.and_then(|firmware| firmware.update);
-            let replaced = || {
-                Code::UpdatePartUnexpected.error(format!("another update of device '{}' has begun", self.device))
-            };
+            let replaced =
+                || Code::UpdatePartUnexpected.error(format!("another update of device '{}' has begun", self.device));
             update = next.filter(|next| next.number == number).ok_or_else(replaced)?;
             if let Some(Refusal { code, detail }) = seen.commands_refused.filter(|_| update.state == Stage::Waiting) {
                 let code = Code::from_id(&code).unwrap_or(Code::HostCodeUnknown);
-                return Err(code.error(format!("the update waits, since the device refuses commands: {detail}")).into());
+                return Err(code
+                    .error(format!("the update waits, since the device refuses commands: {detail}"))
+                    .into());
             }
         }
     }
@@ -184,7 +181,10 @@ impl Updating<'_> {
             Stage::Storing => return Ok(()),
             Stage::Waiting => {
                 let bytes = show::grouped(update.size.into());
-                format!("update {} of {device} to version {version}, {bytes} bytes, waits for the device", update.number)
+                format!(
+                    "update {} of {device} to version {version}, {bytes} bytes, waits for the device",
+                    update.number
+                )
             }
             Stage::Receiving => format!("{device} receives it"),
             Stage::Ready => format!("{device} has it, and its hash is right"),

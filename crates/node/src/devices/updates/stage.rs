@@ -190,8 +190,7 @@ impl Update {
             (self.resend, self.from) = (reported.resend, reported.bytes);
             self.next = self.next.map(|_| reported.bytes.min(self.size));
             if self.resends > RESENDS_MAX {
-                let detail =
-                    format!("the device asked {RESENDS_MAX} times for what follows byte {}", reported.bytes);
+                let detail = format!("the device asked {RESENDS_MAX} times for what follows byte {}", reported.bytes);
                 self.fail(Code::UpdateStalled, detail);
             }
         }
