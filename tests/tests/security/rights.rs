@@ -269,11 +269,8 @@ fn repairs() -> Vec<Request> {
 
 fn changes(run: EventId) -> Vec<Request> {
     let retry: &'static str = format!(r#"{{"do":"retry","run":"{run}"}}"#).leak();
-    let begin: &'static str = format!(
-        r#"{{"do":"begin-update","device":"kitchen","size":1,"sha256":"{:064}","version":"2"}}"#,
-        0
-    )
-    .leak();
+    let begin: &'static str =
+        format!(r#"{{"do":"begin-update","device":"kitchen","size":1,"sha256":"{:064}","version":"2"}}"#, 0).leak();
     let relays = r#"{"do":"add-relay","from":"raw","to":"copy"}"#;
     let up = r#"{"do":"up","file":"millrace.toml","origin":"/x/millrace.toml","text":"[logs.made]\n","functions":{}}"#;
     let down = concat!(
