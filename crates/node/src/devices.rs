@@ -124,6 +124,12 @@ pub fn one(namespace: &Namespace, name: &str) -> Result<Device> {
     all(namespace)?.into_iter().find(|device| device.name == name).ok_or_else(missing)
 }
 
+/// Whether a device has sent records.
+pub(crate) fn has_records(namespace: &Namespace, device: &str) -> Result<bool> {
+    let bytes = newest_note(namespace, &devices::state_of(device)?)?;
+    bytes.map_or(Ok(false), |bytes| decode(device, &bytes).map(|state| state.records > 0))
+}
+
 /// Removes a device; its logs stay, and are logs like any other.
 ///
 /// What it was provisioned with ends: its capability is revoked.

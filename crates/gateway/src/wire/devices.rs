@@ -7,7 +7,7 @@
 
 use super::{connection::Connection, requests::Answer};
 use millrace_node::{
-    Access,
+    Access, Log,
     devices::{Import, commands::Command},
     token::Binding,
 };
@@ -210,14 +210,21 @@ fn said(code: &str, detail: &str, asked: &DeviceRequest) -> Error {
 async fn one_waits(access: &Access, device: &str, behind: u64) -> Result<()> {
     loop {
         let (log, reports) = (access.commands_log(device)?, access.reports_log(device)?);
-        let seen = reports.latest();
+        let seen = reports.as_ref().map_or(0, Log::latest);
         let of_device = device.to_owned();
         access.submit(move |access| access.feed_update(&of_device)).await.await?;
         tokio::select! {
             biased;
             () = access.growth(&log, behind.max(log.earliest().saturating_sub(1))) => return Ok(()),
-            () = access.growth(&reports, seen) => {}
+            () = grows(access, reports.as_ref(), seen) => {}
         }
+    }
+}
+
+async fn grows(access: &Access, log: Option<&Log>, above: u64) {
+    match log {
+        Some(log) => access.growth(log, above).await,
+        None => std::future::pending().await,
     }
 }
 

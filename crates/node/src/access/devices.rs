@@ -70,11 +70,15 @@ impl Access {
         self.note_commands(|| updates::feed(self.namespace(), device))
     }
 
-    /// The log in which a device says how far its update is, or, before there is one, the one that changes whenever the device has sent
-    /// anything. Only the host uses it, to wait for that.
-    pub fn reports_log(&self, device: &str) -> Result<Log> {
-        let reports = self.namespace().log(&updates::reports_of(device)?);
-        reports.or_else(|_| self.namespace().log(&state_of(device)?))
+    /// The log in which a device says how far its update is; before the device has sent anything, the one that changes then. None if its
+    /// firmware takes no updates. Only the host uses it, to wait for that.
+    pub fn reports_log(&self, device: &str) -> Result<Option<Log>> {
+        let namespace = self.namespace();
+        match namespace.log(&updates::reports_of(device)?) {
+            Ok(log) => Ok(Some(log)),
+            Err(_) if devices::has_records(namespace, device)? => Ok(None),
+            Err(_) => namespace.log(&state_of(device)?).map(Some),
+        }
     }
 
     /// The log with the commands of a device that is attached to this host. Only the host uses it, to wait for commands.

@@ -151,7 +151,8 @@ fn describe(update: &Update, reported: Option<&Reported>) -> UpdateDoc {
 /// The firmware of a device, if it can be updated or was to be.
 pub(super) fn of(namespace: &Namespace, device: &str) -> Result<Option<Firmware>> {
     let noted = newest_note(namespace, &notes_of(device)?)?;
-    let reported = newest_note(namespace, &reports_of(device)?)?;
+    // A record that was damaged in the device cannot be read.
+    let reported = newest_note(namespace, &reports_of(device)?).unwrap_or_default();
     Ok(firmware(noted.as_deref(), reported.as_deref()))
 }
 

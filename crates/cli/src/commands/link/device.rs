@@ -56,11 +56,11 @@ fn all(place: &Place) -> Result<Vec<Device>> {
         let refusal = refusals.map(|log| remote.newest(&log.name)).transpose()?;
         let commands_refused = refusal.and_then(|record| serde_json::from_slice(&record.payload).ok());
         let newest = |name: LogName| match named(name).filter(|log| log.latest > 0) {
-            Some(log) => remote.newest(&log.name).map(|record| Some(record.payload)),
-            None => Ok(None),
+            Some(log) => remote.newest(&log.name).ok().map(|record| record.payload),
+            None => None,
         };
-        let noted = newest(updates::notes_of(name)?)?;
-        let firmware = updates::firmware(noted.as_deref(), newest(updates::reports_of(name)?)?.as_deref());
+        let (noted, reported) = (newest(updates::notes_of(name)?), newest(updates::reports_of(name)?));
+        let firmware = updates::firmware(noted.as_deref(), reported.as_deref());
         let logs = logs.iter().filter(own).map(|log| (log.name.clone(), log.latest)).collect();
         found.push(Device { name: name.to_owned(), state, logs, commands_waiting, commands_refused, firmware });
     }

@@ -234,3 +234,98 @@ impl Update {
         [&[PIECE][..], &(self.number as u32).to_le_bytes(), &offset.to_le_bytes(), bytes].concat()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{BATCH, Batch, RESENDS_MAX, Reported, Stage, Update, hex, unhex};
+    use millrace_wire::Code;
+
+    const HASH: [u8; 32] = [0xab; 32];
+
+    fn update() -> Update {
+        let (version, sha256) = ("2".to_owned(), hex(&HASH));
+        Update { number: 7, version, size: 10_000, sha256, stored: 10_000, ..Update::default() }
+    }
+
+    fn says(state: &str, update: u64, bytes: u32, resend: u16) -> Reported {
+        let (running, sha256) = ("1".to_owned(), hex(&HASH));
+        let (slot, piece, state) = (65_536, 240, state.to_owned());
+        Reported { state, running, slot, piece, update, bytes, resend, sha256, code: None }
+    }
+
+    #[test]
+    fn pieces_follow_only_when_the_device_has_begun() {
+        let mut update = update();
+        let idle = says("idle", 0, 0, 0);
+        let first = update.advance(&idle);
+        assert!(first.begins);
+        assert_eq!((first.pieces.len(), first.pieces[1]), (BATCH, (240, 240)));
+        assert_eq!(update.advance(&idle), Batch::default());
+        let receiving = says("receiving", 7, 0, 0);
+        update.hear(1, &receiving);
+        let second = update.advance(&receiving);
+        assert_eq!((second.begins, second.pieces[0]), (false, (BATCH as u32 * 240, 240)));
+        while update.is_due(&receiving) {
+            update.advance(&receiving);
+        }
+        assert_eq!(update.next, Some(10_000));
+        assert_eq!(update.begin_record(&HASH)[..9], [1, 7, 0, 0, 0, 0x10, 0x27, 0, 0]);
+        assert_eq!(update.piece_record(256, b"x"), [2, 7, 0, 0, 0, 0, 1, 0, 0, b'x']);
+    }
+
+    #[test]
+    fn a_device_that_asks_again_gets_what_it_lacks_and_one_that_ignored_the_beginning_gets_that() {
+        let mut update = update();
+        update.advance(&says("idle", 0, 0, 0));
+        update.hear(3, &says("receiving", 7, 0, 0));
+        update.advance(&says("receiving", 7, 0, 0));
+        update.hear(4, &says("receiving", 7, 4096, 0));
+        assert_eq!(update.next, Some(32 * 240), "progress sends nothing again");
+        update.hear(5, &says("receiving", 7, 4096, 1));
+        assert_eq!(update.next, Some(4096));
+        update.hear(5, &says("receiving", 7, 0, 2));
+        assert_eq!(update.next, Some(4096), "it was heard before");
+        update.hear(6, &says("confirmed", 6, 0, 0));
+        assert_eq!(update.next, None, "that was another update");
+        let mut of_other_image = says("confirmed", 7, 10_000, 0);
+        of_other_image.sha256 = hex(&[0; 32]);
+        update.hear(7, &of_other_image);
+        assert!(!update.ended && update.stage(Some(&of_other_image)) == Stage::Waiting);
+    }
+
+    #[test]
+    fn an_update_that_makes_no_progress_ends() {
+        let mut update = update();
+        update.advance(&says("idle", 0, 0, 0));
+        for resend in 1..=RESENDS_MAX as u16 + 1 {
+            assert!(!update.ended);
+            update.hear(u64::from(resend), &says("receiving", 7, 4096, resend));
+        }
+        assert_eq!(update.refusal(None).unwrap().code, Code::UpdateStalled.id());
+        assert_eq!(update.stage(Some(&says("receiving", 7, 4096, 20))), Stage::Refused);
+        assert_eq!(update.advance(&says("receiving", 7, 4096, 20)), Batch::default());
+    }
+
+    #[test]
+    fn a_device_cannot_ask_for_pieces_of_any_length_or_for_bytes_behind_the_image() {
+        let mut update = update();
+        let mut odd = says("receiving", 7, u32::MAX, 1);
+        odd.piece = u32::MAX;
+        let batch = update.advance(&odd);
+        assert_eq!(batch.pieces[0], (0, 247));
+        update.hear(1, &odd);
+        assert_eq!(update.next, Some(10_000));
+        odd.piece = 0;
+        (odd.bytes, odd.resend) = (0, 2);
+        update.hear(2, &odd);
+        assert_eq!(update.advance(&odd).pieces.len(), BATCH);
+    }
+
+    #[test]
+    fn a_hash_is_64_digits_in_lower_case() {
+        assert_eq!(unhex(&hex(&HASH)), Some(HASH));
+        for bad in ["", "ab", &"AB".repeat(32), &"é".repeat(32), &"ab".repeat(33)] {
+            assert_eq!(unhex(bad), None, "{bad}");
+        }
+    }
+}
