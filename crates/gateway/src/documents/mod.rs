@@ -425,6 +425,12 @@ pub(crate) async fn manage(
     text(&managed)
 }
 
+/// The SHA-256 of an image. No event loop computes that.
+pub(crate) async fn hash_of_image(image: hyper::body::Bytes) -> Result<String> {
+    let hashed = tokio::task::spawn_blocking(move || millrace_node::devices::updates::hash_of(&image)).await;
+    hashed.map_err(|failed| Code::HostInternal.error(failed.to_string()))
+}
+
 fn text(document: &impl Serialize) -> Result<String> {
     serde_json::to_string(document)
         .map_err(|error| Code::HostInternal.error(format!("the document cannot be written as JSON: {error}")))

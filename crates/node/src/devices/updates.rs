@@ -28,7 +28,7 @@ use millrace_namespace::{
 use millrace_wire::{Code, Error, EventId, LogName, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use stage::{Batch, Reported, Update, hex, unhex};
+use stage::{Batch, Update, UpdateReport, hex, unhex};
 
 /// The logs of the device.
 pub const FIRMWARE_LOG: &str = "firmware";
@@ -120,7 +120,7 @@ pub fn reports_of(device: &str) -> Result<LogName> {
 /// The firmware of a device, by the newest records of [`notes_of`] and [`reports_of`].
 pub fn firmware(noted: Option<&[u8]>, reported: Option<&[u8]>) -> Option<Firmware> {
     let update: Option<Update> = noted.and_then(|bytes| serde_json::from_slice(bytes).ok());
-    let reported: Option<Reported> = reported.and_then(|bytes| serde_json::from_slice(bytes).ok());
+    let reported: Option<UpdateReport> = reported.and_then(|bytes| serde_json::from_slice(bytes).ok());
     if update.is_none() && reported.is_none() {
         return None;
     }
@@ -129,7 +129,7 @@ pub fn firmware(noted: Option<&[u8]>, reported: Option<&[u8]>) -> Option<Firmwar
     Some(Firmware { running, slot_bytes, update })
 }
 
-fn describe(update: &Update, reported: Option<&Reported>) -> UpdateDoc {
+fn describe(update: &Update, reported: Option<&UpdateReport>) -> UpdateDoc {
     let Refusal { code, detail } = match update.refusal(reported) {
         Some(refusal) => refusal,
         None => Refusal { code: String::new(), detail: String::new() },
@@ -168,7 +168,7 @@ fn noted(namespace: &Namespace, catalog: &Catalog, device: &str) -> Result<Optio
     Ok(newest(namespace, catalog, &notes_of(device)?).map(|(_, update)| update))
 }
 
-fn reported(namespace: &Namespace, catalog: &Catalog, device: &str) -> Result<Option<(u64, Reported)>> {
+fn reported(namespace: &Namespace, catalog: &Catalog, device: &str) -> Result<Option<(u64, UpdateReport)>> {
     Ok(newest(namespace, catalog, &reports_of(device)?))
 }
 
@@ -336,7 +336,7 @@ fn image(namespace: &Namespace, log: &Log, first: u64, (offset, bytes): (u32, u3
 
 /// Takes what the device says into account, and gives the next records of the image to the stream of commands, if none waits.
 pub(crate) fn feed(namespace: &Namespace, device: &str) -> Result<()> {
-    let is_needed = |catalog: &Catalog| -> Result<Option<(Update, u64, Reported)>> {
+    let is_needed = |catalog: &Catalog| -> Result<Option<(Update, u64, UpdateReport)>> {
         let Some(update) = noted(namespace, catalog, device)?.filter(|update| update.is_complete() && !update.ended)
         else {
             return Ok(None);

@@ -14,7 +14,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use hyper::{Request, StatusCode, body::Incoming};
 use millrace_node::{
     Access,
-    devices::updates::{self, IMAGE_MAX_BYTES, PART_BYTES, Stage, UpdateDoc},
+    devices::updates::{IMAGE_MAX_BYTES, PART_BYTES, Stage, UpdateDoc},
     manage::Order,
 };
 use millrace_wire::{Code, Result};
@@ -44,9 +44,7 @@ pub(in crate::http) async fn update_device(
     check_encoding(&head.headers)?;
     let access = session.access(namespace)?;
     let image = body::read(body, IMAGE_MAX_BYTES as usize).await?; // 16 MiB
-    let hashed = image.bytes.clone();
-    let hashed = tokio::task::spawn_blocking(move || updates::hash_of(&hashed)).await;
-    let sha256 = hashed.map_err(|failed| Code::HostInternal.error(failed.to_string()))?;
+    let sha256 = documents::hash_of_image(image.bytes.clone()).await?;
     let size = image.bytes.len() as u64;
     let begin = Order::BeginUpdate { device: device.to_owned(), size, sha256, version };
     let mut update = step(session, &access, &begin).await?;

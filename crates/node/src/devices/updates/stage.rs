@@ -62,7 +62,7 @@ pub(super) fn unhex(text: &str) -> Option<[u8; 32]> {
 
 /// What a device says in its log `update`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub(super) struct Reported {
+pub(super) struct UpdateReport {
     pub state: String,
     pub running: String,
     /// The longest image, and the longest piece of one.
@@ -80,7 +80,7 @@ pub(super) struct Reported {
     pub code: Option<String>,
 }
 
-impl Reported {
+impl UpdateReport {
     fn stage(&self) -> Option<Stage> {
         // A host does not know the states of later firmware, and "idle" is none of an update.
         serde_json::from_value(serde_json::Value::String(self.state.clone())).ok()
@@ -148,12 +148,12 @@ impl Update {
     }
 
     /// Whether the device speaks of this update. After a restore, another one may have had its number.
-    fn is_of(&self, reported: &Reported) -> bool {
+    fn is_of(&self, reported: &UpdateReport) -> bool {
         reported.update == self.number && reported.sha256 == self.sha256
     }
 
-    pub fn stage(&self, reported: Option<&Reported>) -> Stage {
-        let said = reported.filter(|reported| self.is_of(reported)).and_then(Reported::stage);
+    pub fn stage(&self, reported: Option<&UpdateReport>) -> Stage {
+        let said = reported.filter(|reported| self.is_of(reported)).and_then(UpdateReport::stage);
         match said {
             _ if self.failed.is_some() => Stage::Refused,
             Some(stage) => stage,
@@ -163,8 +163,8 @@ impl Update {
     }
 
     /// Why it failed.
-    pub fn refusal(&self, reported: Option<&Reported>) -> Option<Refusal> {
-        let said = reported.filter(|reported| self.is_of(reported)).and_then(Reported::refusal);
+    pub fn refusal(&self, reported: Option<&UpdateReport>) -> Option<Refusal> {
+        let said = reported.filter(|reported| self.is_of(reported)).and_then(UpdateReport::refusal);
         self.failed.clone().or(said)
     }
 
@@ -174,7 +174,7 @@ impl Update {
     }
 
     /// Takes what the device said last into account.
-    pub fn hear(&mut self, seqno: u64, reported: &Reported) {
+    pub fn hear(&mut self, seqno: u64, reported: &UpdateReport) {
         if self.ended || seqno <= self.seen {
             return;
         }
@@ -197,14 +197,14 @@ impl Update {
     }
 
     /// Whether there is something to send. More than the first records are sent only to a device that has begun.
-    pub fn is_due(&self, reported: &Reported) -> bool {
+    pub fn is_due(&self, reported: &UpdateReport) -> bool {
         let receives = self.is_of(reported) && reported.stage() == Some(Stage::Receiving);
         let follows = self.next.is_none_or(|next| receives && next < self.size);
         !self.ended && self.is_complete() && follows
     }
 
     /// What is sent next to a device that has got all commands before.
-    pub fn advance(&mut self, reported: &Reported) -> Batch {
+    pub fn advance(&mut self, reported: &UpdateReport) -> Batch {
         let mut batch = Batch::default();
         if !self.is_due(reported) {
             return batch;
@@ -237,7 +237,7 @@ impl Update {
 
 #[cfg(test)]
 mod tests {
-    use super::{BATCH, Batch, RESENDS_MAX, Reported, Stage, Update, hex, unhex};
+    use super::{BATCH, Batch, RESENDS_MAX, Stage, Update, UpdateReport, hex, unhex};
     use millrace_wire::Code;
 
     const HASH: [u8; 32] = [0xab; 32];
@@ -247,10 +247,10 @@ mod tests {
         Update { number: 7, version, size: 10_000, sha256, stored: 10_000, ..Update::default() }
     }
 
-    fn says(state: &str, update: u64, bytes: u32, resend: u16) -> Reported {
+    fn says(state: &str, update: u64, bytes: u32, resend: u16) -> UpdateReport {
         let (running, sha256) = ("1".to_owned(), hex(&HASH));
         let (slot, piece, state) = (65_536, 240, state.to_owned());
-        Reported { state, running, slot, piece, update, bytes, resend, sha256, code: None }
+        UpdateReport { state, running, slot, piece, update, bytes, resend, sha256, code: None }
     }
 
     #[test]
