@@ -9,16 +9,23 @@
  * it. For tests: --cut-power K loses power in the K-th operation of the flash, with --way as in flash.h, and
  * --cut-line B loses the first connection after B bytes. --sectors N is the size of the flash. With --patience MS, it ends
  * if the last connection failed. With --flood N, it measures N more records at once after it has sent --after P pieces of sectors.
+ *
+ * With --slots FOLDER, as port/posix/boot.c starts it, it takes updates of its firmware (millrace_update.h) for slots of --slot-bytes N; new
+ * firmware tries for --trial MS to reach a host. STATION_VERSION is the version of this one.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "../port/posix/flash.h"
 #include "../port/posix/line.h"
+#include "../port/posix/slots.h"
 #include "../port/posix/stack.h"
 #include "millrace_identity.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef STATION_VERSION
+#define STATION_VERSION "1"
+#endif
 #define MILLRACE_DEVICE apply
 #include "millrace.h"
 
@@ -27,11 +34,17 @@ int mean_handle(const struct mr_record *record);
 /* What a device would do with its settings; here it says that it has them. */
 int apply_handle(const mr_record *record) { return mr_append("applied", record->data, record->size); }
 
-enum { RECORD_MAX = 16, STACK_BYTES = 64 * 1024, POWER_LOST = 3, REFUSED = 4 };
+enum { RECORD_MAX = 16, STACK_BYTES = 64 * 1024, POWER_LOST = 3, REFUSED = 4, SLOT_BLOCK = 4096, SLOT_UNIT = 8 };
+/* Rows of the tables, without those of updates, and with them. */
+enum { LOGS = 4, FUNCTIONS = 2, UPDATE_LOGS = 6, UPDATE_FUNCTIONS = 3 };
 
-static const mrd_log logs[] = {{"raw", 2000, 0}, {"mean", 500, 0}, {"config", 1, MRD_KEEP | MRD_COMMANDS}, {"applied", 100, 0}};
-static const mrd_function functions[] = {{"mean", mean_handle, "raw", 3, NULL, 0}, {"apply", apply_handle, "config", 3, NULL, 0}};
-static uint64_t memory[MRD_WORDS(4, 2, 512)];
+static const mrd_log logs[UPDATE_LOGS] = {{"raw", 2000, 0}, {"mean", 500, 0}, {"config", 1, MRD_KEEP | MRD_COMMANDS}, {"applied", 100, 0},
+                                          MRD_UPDATE_LOGS};
+static const mrd_function functions[UPDATE_FUNCTIONS] = {{"mean", mean_handle, "raw", 3, NULL, 0}, {"apply", apply_handle, "config", 3, NULL, 0},
+                                                         MRD_UPDATE_FUNCTION};
+static uint64_t memory[MRD_WORDS(UPDATE_LOGS, UPDATE_FUNCTIONS, 512)];
+static mrd_slot_files files;
+static mrd_update update;
 static mrd_identity provisioned;
 static uint8_t identity_bytes[MRD_IDENTITY_MAX];
 static mrd device;
@@ -83,6 +96,15 @@ static long receive(void *context, void *bytes, size_t size) {
     return is_due() ? 0 : tcp.line.receive(context, bytes, size);
 }
 
+/* Without slots, the device has no logs for updates. */
+static int open_device(bool updates) {
+    unsigned log_count = updates ? UPDATE_LOGS : LOGS, function_count = updates ? UPDATE_FUNCTIONS : FUNCTIONS;
+    size_t words = updates ? MRD_WORDS(UPDATE_LOGS, UPDATE_FUNCTIONS, 512) : MRD_WORDS(LOGS, FUNCTIONS, 512);
+    int result = mrd_open(&device, &flash.port, logs, log_count, functions, function_count, memory, words * sizeof memory[0]);
+    if (result == 0 && updates) result = mrd_update_begin(&update, &device, &files.slots, STATION_VERSION);
+    return result;
+}
+
 static int end_of(int result) {
     if (flash.off) {
         printf("power lost\n");
@@ -95,6 +117,7 @@ static int end_of(int result) {
 int main(int count, char **words) {
     const char *host = option(count, words, "--host", NULL), *name = option(count, words, "--name", "kitchen");
     const char *capability = option(count, words, "--capability", NULL), *file = option(count, words, "--provisioned", NULL);
+    const char *slots = option(count, words, "--slots", NULL);
     unsigned long linger = number(count, words, "--linger", "0");
     unsigned long records = number(count, words, "--records", "100"), every = number(count, words, "--every", "0");
     unsigned long cut = number(count, words, "--cut-power", "0"), patience = number(count, words, "--patience", "0");
@@ -121,10 +144,13 @@ int main(int count, char **words) {
         return 2;
     }
     if (mrd_stack_begin(&flash.port, STACK_BYTES) < 0) return perror("stack"), 1;
-    if ((result = mrd_open(&device, &flash.port, logs, 4, functions, 2, memory, sizeof memory)) < 0) {
-        fprintf(stderr, "MR%d %s\n", (int)-result, device.why);
+    uint32_t slot_bytes = (uint32_t)number(count, words, "--slot-bytes", "4194304");
+    if (slots && mrd_slot_files_begin(&files, slots, slot_bytes, SLOT_BLOCK, SLOT_UNIT) < 0) return perror(slots), 2;
+    if ((result = open_device(slots != NULL)) < 0) {
+        fprintf(stderr, "MR%d %s\n", (int)-result, device.why ? device.why : "");
         return 1;
     }
+    if (slots) update.trial_ms = (uint32_t)number(count, words, "--trial", "600000");
     device.on_full = strcmp(option(count, words, "--full", "drop"), "refuse") == 0 ? MRD_REFUSE : MRD_DROP;
     if (cut > 0) mrd_flash_cut(&flash, cut, (int)number(count, words, "--way", "0"), cut);
     mrd_tcp_begin(&tcp, host);
@@ -160,9 +186,12 @@ int main(int count, char **words) {
         if (!measures && status.pending == 0 && (result = mrd_sync(&device)) < 0) return end_of((int)result);
         if (flooding) continue;
         uint32_t sleep = mrd_uplink_step(&uplink);
+        uint32_t rest = slots ? mrd_update_step(&update, &uplink) : MRD_IDLE_MS;
+        if (rest < sleep) sleep = rest;
         if (flash.off) return end_of(0);
         mrd_stat(&device, &status);
-        if (measures || status.pending > 0 || !uplink.idle) idle_since = now;
+        bool updating = slots && mrd_update_is_busy(&update);
+        if (measures || status.pending > 0 || !uplink.idle || updating) idle_since = now;
         else if (now - idle_since >= linger) break;
         /* A line that was cut on purpose is not opened again. */
         bool was_cut = cut_line > 0 && tcp.cut_after == 0;

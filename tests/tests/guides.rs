@@ -64,7 +64,9 @@ fn type_with(guide: &str, change: impl FnOnce(String) -> String) -> String {
     };
     shell.args(["-c", &script]).current_dir(place.path()).env("PATH", path).env("MILLRACE_C", root().join("sdk/c"));
     shell.env("MEAN", root().join("device/examples/mean.c"));
-    shell.env("STATION", root().join("device/build/station")).env("BOARD", root().join("device/build/arm/board.elf"));
+    let built = |name: &str| root().join("device/build").join(name);
+    shell.env("STATION", built("station")).env("BOARD", built("arm/board.elf"));
+    shell.env("STATION_2", built("station-2")).env("BOOT", built("boot"));
     shell
         .env_remove("MILLRACE_NAMESPACE")
         .env("XDG_CONFIG_HOME", place.path().join("config"))
@@ -103,6 +105,10 @@ fn devices() {
             "55 runs",
             "19.50",
         ],
+    );
+    says(
+        &printed,
+        &["attic runs version 2", "attic went back to the firmware before", "MR6348: the device runs version 2 again"],
     );
     says(
         &printed,

@@ -66,6 +66,9 @@ pub enum Act {
     /// A database was set from elsewhere.
     #[serde(rename = "database.set")]
     DatabaseSet,
+    /// New firmware was sent to a device.
+    #[serde(rename = "device.update")]
+    DeviceUpdate,
     /// A caller with a capability was refused.
     #[serde(rename = "denied")]
     Denied,
@@ -88,6 +91,7 @@ impl Act {
             Self::RelayAdd => "relay.add",
             Self::RelayRemove => "relay.rm",
             Self::ClusterSecret => "cluster.secret",
+            Self::DeviceUpdate => "device.update",
             Self::RelaySet => "relay.set",
             Self::OutboxSet => "outbox.set",
             Self::DatabaseSet => "database.set",

@@ -10,6 +10,7 @@ mod import;
 mod pending;
 mod provision;
 mod runs;
+pub mod updates;
 
 pub use import::Import;
 pub use pending::{OnDevice, devices_of, pending, pending_of};
@@ -97,6 +98,9 @@ pub struct Device {
     /// Why it takes no commands, if it refused all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commands_refused: Option<commands::Refusal>,
+    /// Its firmware, if it can be updated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<updates::Firmware>,
 }
 
 /// Every device that has sent entries to this namespace.
@@ -108,11 +112,12 @@ pub fn all(namespace: &Namespace) -> Result<Vec<Device>> {
         let state = decode(name, &bytes)?;
         let (commands_waiting, commands_refused) =
             (commands::waiting(&catalog, name), commands::refusal(namespace, &catalog, name)?);
+        let firmware = updates::of(namespace, name)?;
         let (name, prefix) = (name.to_owned(), format!("{name}/"));
         let logs = catalog.logs().filter(|log| log.name().starts_with(&prefix));
         let mut logs: Vec<(String, u64)> = logs.map(|log| (log.name().to_string(), log.latest())).collect();
         logs.sort();
-        found.push(Device { name, state, logs, commands_waiting, commands_refused });
+        found.push(Device { name, state, logs, commands_waiting, commands_refused, firmware });
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
@@ -122,6 +127,12 @@ pub fn all(namespace: &Namespace) -> Result<Vec<Device>> {
 pub fn one(namespace: &Namespace, name: &str) -> Result<Device> {
     let missing = || Code::DeviceNotFound.error(format!("no device '{name}' has sent entries to this namespace"));
     all(namespace)?.into_iter().find(|device| device.name == name).ok_or_else(missing)
+}
+
+/// Whether a device has sent records.
+pub(crate) fn has_records(namespace: &Namespace, device: &str) -> Result<bool> {
+    let bytes = newest_note(namespace, &devices::state_of(device)?)?;
+    bytes.map_or(Ok(false), |bytes| decode(device, &bytes).map(|state| state.records > 0))
 }
 
 /// What to do about a refusal of a device's entries.
@@ -146,7 +157,8 @@ pub fn remove(namespace: &Namespace, name: &str) -> Result<Vec<Name>> {
     }
     let committed = namespace.journal().commit(|tx| {
         devices::forget(tx, name)?;
-        commands::forget(tx, name)
+        commands::forget(tx, name)?;
+        updates::forget(tx, name)
     });
     committed?;
     let bindings = namespace.bindings()?;

@@ -8,6 +8,7 @@ mod provisioning;
 mod seen;
 mod serial;
 mod twins;
+mod updates;
 
 use millrace_tests::{Ended, Host, Place, Port, end, eventually};
 use serde_json::Value;

@@ -269,6 +269,8 @@ fn repairs() -> Vec<Request> {
 
 fn changes(run: EventId) -> Vec<Request> {
     let retry: &'static str = format!(r#"{{"do":"retry","run":"{run}"}}"#).leak();
+    let begin: &'static str =
+        format!(r#"{{"do":"begin-update","device":"kitchen","size":1,"sha256":"{:064}","version":"2"}}"#, 0).leak();
     let relays = r#"{"do":"add-relay","from":"raw","to":"copy"}"#;
     let up = r#"{"do":"up","file":"millrace.toml","origin":"/x/millrace.toml","text":"[logs.made]\n","functions":{}}"#;
     let down = concat!(
@@ -303,6 +305,11 @@ fn changes(run: EventId) -> Vec<Request> {
         manage(&["read=namespace"], r#"{"do":"externalize"}"#),
         manage(&["create=raw"], r#"{"do":"set-time","log":"raw","time":"/t"}"#),
         manage(&["append=kitchen/config"], r#"{"do":"send-command","device":"kitchen","log":"config","data":"x"}"#),
+        manage(&["append=kitchen/firmware"], begin),
+        manage(
+            &["append=kitchen/firmware"],
+            r#"{"do":"add-firmware","device":"kitchen","update":1,"offset":0,"base64":"eA=="}"#,
+        ),
         manage(&["create=made"], up),
         manage(&["bind=function:gone"], down),
         manage(&["bind=function:shout"], r#"{"do":"remove-function","function":"shout","force":true}"#),

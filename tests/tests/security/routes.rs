@@ -90,6 +90,16 @@ fn operations(run: EventId) -> Vec<Operation> {
         of("GET", "/v1/namespaces/{namespace}/databases", "databases", observe),
         of("GET", "/v1/namespaces/{namespace}/devices", "devices", observe),
         of("GET", "/v1/namespaces/{namespace}/devices/{device}", "devices/kitchen", observe),
+        of("GET", "/v1/namespaces/{namespace}/devices/{device}/firmware", "devices/kitchen/firmware", observe),
+        Operation {
+            body: Some("an image"),
+            ..of(
+                "PUT",
+                "/v1/namespaces/{namespace}/devices/{device}/firmware",
+                "devices/kitchen/firmware?version=2",
+                &["append=kitchen/firmware"],
+            )
+        },
         of("GET", "/v1/namespaces/{namespace}/mqtt", "mqtt", observe),
         of("GET", "/v1/namespaces/{namespace}/plans", "plans", observe),
         of("GET", "/v1/namespaces/{namespace}/plans/{plan}", "plans/99", observe),

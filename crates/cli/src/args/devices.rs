@@ -86,6 +86,23 @@ Examples:
   millrace device send kitchen config < settings.txt
   millrace log tail dead/commands")]
     Send(DeviceSendArgs),
+    /// Send new firmware to a device
+    #[command(after_help = "\
+The namespace stores the image, and its host sends it to the device whenever that is connected, as records of the device's log `firmware`; \
+the records take twice the bytes of the image in both directions. The device verifies the SHA-256 of the image and starts it for a trial. \
+The new firmware has to reach a host once; otherwise the boot loader of the device goes back to the firmware before.
+
+The command prints how far that is, and fails if the device refuses the image or goes back. It may be interrupted: the update goes on, and \
+the same command, with the same image and version, follows it. Another image takes its place. The device needs firmware with \
+millrace_update.h. The capability of a device protects against strangers, and the SHA-256 against damage; signatures are verified by the \
+boot loader, if it does that.
+
+Examples:
+  millrace device update kitchen --image build/firmware.bin --version 1.4.0
+  millrace device update kitchen --image build/firmware.bin --version 1.4.0 --no-wait
+  millrace --json device update kitchen --image build/firmware.bin | jq .percent
+  millrace device show kitchen")]
+    Update(DeviceUpdateArgs),
     /// Compare what the firmware of a device computed with what its twin does
     #[command(after_help = "\
 The twin of a device's function is the same source as WebAssembly, which `[devices.MODEL]` of millrace.toml or `function deploy --at` names. \
@@ -196,6 +213,24 @@ pub struct DeviceSendArgs {
     /// How long to wait until the device has it
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub wait: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub struct DeviceUpdateArgs {
+    /// The device's name
+    pub name: String,
+    /// The image, as the boot loader of the device starts it, at most 16 MiB
+    #[arg(long, value_name = "FILE")]
+    pub image: PathBuf,
+    /// The version of the firmware, at most 24 characters [default: the first 12 digits of the SHA-256]
+    #[arg(long, value_name = "TEXT")]
+    pub version: Option<String>,
+    /// How long to wait until the new firmware has reached a host; then the exit code is 75 [default: as long as it takes]
+    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration, conflicts_with = "no_wait")]
+    pub wait: Option<Duration>,
+    /// Do not wait until the device has the image
+    #[arg(long)]
+    pub no_wait: bool,
 }
 
 #[derive(Debug, Args)]

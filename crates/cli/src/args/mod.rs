@@ -17,9 +17,7 @@ pub use access::*;
 pub use clusters::*;
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use data::*;
-pub use devices::{
-    AttachArgs, DeviceCommand, DeviceSendArgs, DeviceVerifyArgs, DumpArgs, FlashImageArgs, ProvisionArgs, SimArgs,
-};
+pub use devices::*;
 pub use entities::EntityCommand;
 pub use functions::{
     BackfillArgs, DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs,

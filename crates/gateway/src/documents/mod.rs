@@ -137,6 +137,7 @@ enum Asked {
     Function(String),
     Devices(Page),
     Device(String),
+    Firmware(String),
     Runs(millrace_node::RunFilter),
     Run(String),
     Output { run: String, from: u64 },
@@ -195,6 +196,7 @@ impl Asked {
             ["functions", name] => Asked::Function(name.to_string()),
             ["devices"] => Asked::Devices(Page::of(&mut query)?),
             ["devices", name] => Asked::Device(name.to_string()),
+            ["devices", name, "firmware"] => Asked::Firmware(name.to_string()),
             ["runs"] => Asked::Runs(runs::filter(&mut query)?),
             ["runs", id] => Asked::Run(id.to_string()),
             ["runs", id, "output"] => {
@@ -333,6 +335,8 @@ impl Asked {
             Asked::Function(function) => text(&documents::function_named(namespace, &function)?),
             Asked::Devices(page) => text(&functions::devices(namespace, &page)?),
             Asked::Device(name) => text(&millrace_node::devices::one(namespace, &name)?),
+            // A device that cannot be updated, and was not to be, has no members.
+            Asked::Firmware(name) => text(&millrace_node::devices::one(namespace, &name)?.firmware.unwrap_or_default()),
             Asked::Runs(filter) => text(&runs::list(namespace, &filter)?),
             Asked::Run(id) => text(&documents::run_named(namespace, &id)?),
             Asked::Output { run, from } => text(&documents::output(namespace, &run, from)?),
@@ -419,6 +423,12 @@ pub(crate) async fn manage(
     let act = move |access: &Access| access.manage(order, uploads.as_deref());
     let managed = if deploys { hosted.deploy(access, act).await? } else { hosted.define(access, act).await? };
     text(&managed)
+}
+
+/// The SHA-256 of an image. No event loop computes that.
+pub(crate) async fn hash_of_image(image: hyper::body::Bytes) -> Result<String> {
+    let hashed = tokio::task::spawn_blocking(move || millrace_node::devices::updates::hash_of(&image)).await;
+    hashed.map_err(|failed| Code::HostInternal.error(failed.to_string()))
 }
 
 fn text(document: &impl Serialize) -> Result<String> {

@@ -109,6 +109,11 @@ pub(super) enum Place<'p> {
         namespace: Cow<'p, str>,
         function: Cow<'p, str>,
     },
+    /// The firmware of a device: its document, or an image to update the device with.
+    Firmware {
+        namespace: Cow<'p, str>,
+        device: Cow<'p, str>,
+    },
     /// What a run prints.
     Output {
         namespace: Cow<'p, str>,
@@ -147,6 +152,9 @@ impl<'p> Place<'p> {
             ["v1", "namespaces", namespace, "repairs"] => Place::Repairs { namespace: segment(namespace)? },
             ["v1", "namespaces", namespace, "functions", function] if !function.is_empty() => {
                 Place::Function { namespace: segment(namespace)?, function: segment(function)? }
+            }
+            ["v1", "namespaces", namespace, "devices", device, "firmware"] => {
+                Place::Firmware { namespace: segment(namespace)?, device: segment(device)? }
             }
             ["v1", "namespaces", namespace, "runs", run, "output"] => {
                 Place::Output { namespace: segment(namespace)?, run: segment(run)? }
@@ -202,7 +210,7 @@ impl<'p> Place<'p> {
             Place::Batch { .. } | Place::Manage { .. } | Place::Cancel { .. } | Place::Login { .. } => "POST",
             Place::Log { .. } => "GET, HEAD, PUT, PATCH, DELETE",
             Place::Topic { .. } => "GET, HEAD, PUT, DELETE",
-            Place::Table { .. } => "GET, HEAD, PUT",
+            Place::Table { .. } | Place::Firmware { .. } => "GET, HEAD, PUT",
             Place::TableKey { .. } => "GET, HEAD, PUT, POST, DELETE",
             Place::Records { .. }
             | Place::TopicRecords { .. }

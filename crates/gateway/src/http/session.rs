@@ -272,6 +272,13 @@ impl Session {
                 let function = utf8_percent_encode(&function, NON_ALPHANUMERIC);
                 self.document(&namespace, &format!("functions/{function}"), query).await
             }
+            Place::Firmware { namespace, device } if request.method() == Method::PUT => {
+                manage::update_device(self, &namespace, &device, request).await
+            }
+            Place::Firmware { namespace, device } => {
+                let device = utf8_percent_encode(&device, NON_ALPHANUMERIC);
+                self.document(&namespace, &format!("devices/{device}/firmware"), query).await
+            }
             Place::Output { namespace, run } => tail::output::show(self, &namespace, &run, query).await,
             Place::Cancel { namespace, run } => runs::cancel(self, &namespace, &run, query).await,
             Place::Capabilities { namespace } if request.method() == Method::POST => {

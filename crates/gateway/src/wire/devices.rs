@@ -7,7 +7,7 @@
 
 use super::{connection::Connection, requests::Answer};
 use millrace_node::{
-    Access,
+    Access, Log,
     devices::{Import, commands::Command},
     token::Binding,
 };
@@ -206,11 +206,26 @@ fn said(code: &str, detail: &str, asked: &DeviceRequest) -> Error {
     known.unwrap_or(Code::HostCodeUnknown).error(detail)
 }
 
-/// Waits until a command is there behind the number that the device has.
+/// Waits until a command is there behind the number that the device has. If none is, an update of the device may have some.
 async fn one_waits(access: &Access, device: &str, behind: u64) -> Result<()> {
-    let log = access.commands_log(device)?;
-    access.growth(&log, behind.max(log.earliest().saturating_sub(1))).await;
-    Ok(())
+    loop {
+        let (log, reports) = (access.commands_log(device)?, access.reports_log(device)?);
+        let seen = reports.as_ref().map_or(0, Log::latest);
+        let of_device = device.to_owned();
+        access.submit(move |access| access.feed_update(&of_device)).await.await?;
+        tokio::select! {
+            biased;
+            () = access.growth(&log, behind.max(log.earliest().saturating_sub(1))) => return Ok(()),
+            () = grows(access, reports.as_ref(), seen) => {}
+        }
+    }
+}
+
+async fn grows(access: &Access, log: Option<&Log>, above: u64) {
+    match log {
+        Some(log) => access.growth(log, above).await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn begin(access: Access, device: String, exporter: Option<[u8; 32]>) -> Result<Answer> {

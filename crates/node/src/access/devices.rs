@@ -3,14 +3,17 @@
 use super::Access;
 use crate::{
     Gated, Shows, Site,
+    audit::{Act, audit},
     devices::{
         self, Import,
         commands::{self, Command, SentCommand},
+        updates::{self, FIRMWARE_LOG, NewImage, UpdateDoc},
     },
     links::{Accepted, Links},
     secrets::DeviceSecrets,
 };
 use millrace_journal::Log;
+use millrace_namespace::admission::devices::state_of;
 use millrace_security::token::{Resource, Right, Token};
 use millrace_wire::{
     Code, Error, HISTORY_DEFAULT, Result,
@@ -46,6 +49,36 @@ impl Access {
     pub(super) fn command(&self, device: &str, log: &str, data: &[u8]) -> Result<SentCommand> {
         self.check_append(&format!("{device}/{log}"), data.len(), None)?;
         commands::send(self.namespace(), device, log, data).map(|committed| committed.value)
+    }
+
+    /// Begins an update of a device. This requires the right to append to its log `firmware`, under its name here.
+    pub(super) fn begin_update(&self, device: &str, image: &NewImage<'_>) -> Result<UpdateDoc> {
+        self.check_append(&format!("{device}/{FIRMWARE_LOG}"), 0, None)?;
+        let about = format!("device '{device}': version {}, SHA-256 {}", image.version, image.sha256);
+        audit(self.namespace(), &self.by(Act::DeviceUpdate).about(about))?;
+        updates::begin(self.namespace(), device, image).map(|committed| committed.value)
+    }
+
+    /// Stores a part of an image. This requires the same right.
+    pub(super) fn add_firmware(&self, device: &str, update: u64, offset: u64, part: &[u8]) -> Result<UpdateDoc> {
+        self.check_append(&format!("{device}/{FIRMWARE_LOG}"), 0, None)?;
+        updates::add(self.namespace(), device, update, offset, part).map(|committed| committed.value)
+    }
+
+    /// Gives the next records of an update to the commands for a device that is attached to this host, if none waits.
+    pub fn feed_update(&self, device: &str) -> Gated<()> {
+        self.note_commands(|| updates::feed(self.namespace(), device))
+    }
+
+    /// The log in which a device says how far its update is; before the device has sent anything, the one that changes then. None if its
+    /// firmware takes no updates. Only the host uses it, to wait for that.
+    pub fn reports_log(&self, device: &str) -> Result<Option<Log>> {
+        let namespace = self.namespace();
+        match namespace.log(&updates::reports_of(device)?) {
+            Ok(log) => Ok(Some(log)),
+            Err(_) if devices::has_records(namespace, device)? => Ok(None),
+            Err(_) => namespace.log(&state_of(device)?).map(Some),
+        }
     }
 
     /// The log with the commands of a device that is attached to this host. Only the host uses it, to wait for commands.

@@ -5,7 +5,7 @@ use crate::{
     AppendOptions, Backfilled, Gated, Namespace, Receipt, RunView, Shows, Site, Stretch,
     audit::{Act, Audited, audit},
     cluster::Cluster,
-    devices::commands::SentCommand,
+    devices::{commands::SentCommand, updates::NewImage},
     documents, functions,
     invoke::{INVOKE_HISTORY, log_to_invoke, no_run},
     links::{Links, RelayOptions},
@@ -230,6 +230,14 @@ impl Access {
                 let record = record_of(data, base64)?;
                 let SentCommand { number, id } = self.command(&device, &log, &record)?;
                 Ok(Managed::Command { device, log, number, id })
+            }
+            Order::BeginUpdate { device, size, sha256, version } => {
+                let image = NewImage { size, sha256: &sha256, version: &version };
+                self.begin_update(&device, &image).map(|update| Managed::Update(Box::new(update)))
+            }
+            Order::AddFirmware { device, update, offset, base64 } => {
+                let part = record_of(None, Some(base64))?;
+                self.add_firmware(&device, update, offset, &part).map(|update| Managed::Update(Box::new(update)))
             }
             Order::Up(up) => self.up(&up, uploads),
             Order::Down(down) => self.down(&down),

@@ -9,7 +9,8 @@
 //!
 //! The numbers are those of one stream: LINK asks the device for the last one that it has, DELIVER brings the next one.
 
-use millrace_journal::{Catalog, Committed, Log, Transaction};
+use super::updates;
+use millrace_journal::{Appended, Catalog, Committed, Log, Transaction};
 use millrace_namespace::{Namespace, admission::devices, names::note};
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Result};
 use serde::{Deserialize, Serialize};
@@ -145,22 +146,26 @@ pub fn send(namespace: &Namespace, device: &str, log: &str, data: &[u8]) -> Resu
         let detail = format!("a command of {} bytes; the limit is {COMMAND_MAX_BYTES}", data.len());
         return Err(Code::ValueInvalid.error(detail));
     }
-    let name = log_of(device)?;
-    let record = [log.as_bytes(), b" ", data].concat();
     namespace.journal().commit(|tx| {
         let known = devices::state_of(device).is_ok_and(|state| tx.catalog().log(&state).is_some());
         if !known {
             return Err(Code::DeviceNotFound.error(format!("no device '{device}' is known to this namespace")));
         }
         begin(tx, device)?;
-        let log = millrace_namespace::found(tx.catalog().log(&name), &name)?.clone();
-        let waiting = count(&log);
+        let waiting = waiting(tx.catalog(), device);
         if waiting >= COMMANDS_MAX {
             return Err(Code::DeviceCommandsFull.error(format!("{waiting} commands wait for device '{device}'")));
         }
-        let appended = tx.append(&log, &record, EventId::NONE, 0)?;
+        let appended = stage(tx, device, log, data)?;
         Ok(SentCommand { number: appended.seqno, id: appended.id })
     })
+}
+
+/// Stages a command. The caller has seen that few wait.
+pub(super) fn stage(tx: &mut Transaction<'_>, device: &str, log: &str, data: &[u8]) -> Result<Appended> {
+    let name = log_of(device)?;
+    let commands = millrace_namespace::found(tx.catalog().log(&name), &name)?.clone();
+    tx.append(&commands, &[log.as_bytes(), b" ", data].concat(), EventId::NONE, 0)
 }
 
 /// The first command that waits behind this number.
@@ -212,7 +217,7 @@ pub(crate) fn delivered(namespace: &Namespace, device: &str, upto: u64) -> Resul
     committed.map(drop)
 }
 
-/// Makes a command a dead letter: it is not sent again.
+/// Makes a command a dead letter: it is not sent again. For one of an update, the update ends instead.
 pub(crate) fn refused(namespace: &Namespace, device: &str, command: &Command, error: &Error) -> Result<()> {
     let refusal = Refusal { code: error.code().id().to_owned(), detail: error.detail().to_owned() };
     let dead = DeadCommand {
@@ -225,7 +230,9 @@ pub(crate) fn refused(namespace: &Namespace, device: &str, command: &Command, er
     };
     let line = serde_json::to_vec(&dead).expect("text and numbers always make JSON");
     let committed = namespace.journal().commit(|tx| {
-        note(tx, &DEAD_COMMANDS.parse()?, DEAD_HISTORY, &line)?;
+        if !updates::refused(namespace, tx, device, command, error)? {
+            note(tx, &DEAD_COMMANDS.parse()?, DEAD_HISTORY, &line)?;
+        }
         trim(tx, device, command.number)
     });
     committed.map(drop)

@@ -11,6 +11,7 @@ use crate::{
     changes::Step,
     cluster::RotatedSecret,
     databases::WhenRefused,
+    devices::updates::UpdateDoc,
     links::{OnGap, Resent},
 };
 use bundle::Bundle;
@@ -273,6 +274,28 @@ pub enum Order {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         base64: Option<String>,
     },
+    /// To begin an update of a device's firmware, whose image follows.
+    BeginUpdate {
+        /// The device.
+        device: String,
+        /// Bytes of the image.
+        size: u64,
+        /// Its SHA-256, in hexadecimal.
+        sha256: String,
+        /// The version of the firmware.
+        version: String,
+    },
+    /// To add the next part of the image.
+    AddFirmware {
+        /// The device.
+        device: String,
+        /// The number of the update.
+        update: u64,
+        /// Where the part begins in the image.
+        offset: u64,
+        /// The part, in Base64.
+        base64: String,
+    },
     /// To make the namespace hold what an application file says.
     Up(Up),
     /// To take that away again.
@@ -527,6 +550,8 @@ pub enum Managed {
         /// Its id.
         id: EventId,
     },
+    /// How far an update of a device is.
+    Update(Box<UpdateDoc>),
     /// The secret of the cluster was changed.
     SecretRotated(RotatedSecret),
     /// Steps of an application.

@@ -127,11 +127,23 @@ pub const VERBS: &[(&str, &[Member])] = &[
         ("data", "text", true),
         ("base64", "text", true),
     ]),
+    ("begin-update", &[
+        ("device", "text", false),
+        ("size", "u64", false),
+        ("sha256", "text", false),
+        ("version", "text", false),
+    ]),
     ("mirror-table", &[
         ("table", "text", false),
         ("from", "text", false),
         ("history", "u64", true),
         ("reload", "flag", true),
+    ]),
+    ("add-firmware", &[
+        ("device", "text", false),
+        ("update", "u64", false),
+        ("offset", "u64", false),
+        ("base64", "text", false),
     ]),
     ("unmirror-table", &[
         ("table", "text", false),

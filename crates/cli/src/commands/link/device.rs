@@ -13,7 +13,10 @@ use crate::{
 use millrace_device::Identity;
 use millrace_node::{
     Code, Hlc, LogName, NamespaceId, Result,
-    devices::{self, Device, commands},
+    devices::{
+        self, Device, commands,
+        updates::{self, Firmware, Stage},
+    },
 };
 use serde_json::json;
 use std::process::Command;
@@ -32,6 +35,7 @@ pub fn run(command: &DeviceCommand, global: &Global, out: &mut Out) -> Outcome {
         DeviceCommand::FlashImage(args) => super::provision::flash_image(args, out),
         DeviceCommand::Dump(args) => super::dump::run(args, out),
         DeviceCommand::Send(args) => super::send::run(args, global, out),
+        DeviceCommand::Update(args) => super::update::run(args, global, out),
         DeviceCommand::Verify(args) => super::verify::run(args, global, out),
         DeviceCommand::Sim(args) => sim(args),
         DeviceCommand::Attach(args) => super::attach::run(args, global, out),
@@ -56,8 +60,14 @@ fn all(place: &Place) -> Result<Vec<Device>> {
         let refusals = named(commands::refusals_of(name)?).filter(|log| log.records > 0);
         let refusal = refusals.map(|log| remote.newest(&log.name)).transpose()?;
         let commands_refused = refusal.and_then(|record| serde_json::from_slice(&record.payload).ok());
+        let newest = |name: LogName| match named(name).filter(|log| log.latest > 0) {
+            Some(log) => remote.newest(&log.name).ok().map(|record| record.payload),
+            None => None,
+        };
+        let (noted, reported) = (newest(updates::notes_of(name)?), newest(updates::reports_of(name)?));
+        let firmware = updates::firmware(noted.as_deref(), reported.as_deref());
         let logs = logs.iter().filter(own).map(|log| (log.name.clone(), log.latest)).collect();
-        found.push(Device { name: name.to_owned(), state, logs, commands_waiting, commands_refused });
+        found.push(Device { name: name.to_owned(), state, logs, commands_waiting, commands_refused, firmware });
     }
     Ok(found)
 }
@@ -69,16 +79,65 @@ fn last(device: &Device) -> String {
     }
 }
 
+/// The version that runs, and the update that is under way.
+fn version(firmware: &Firmware) -> String {
+    let running = firmware.running.clone().unwrap_or_default();
+    match firmware.update.as_ref().filter(|update| !update.state.is_end()) {
+        Some(update) => format!("{running} → {} {}", update.version, word(update.state)).trim_start().to_owned(),
+        None => running,
+    }
+}
+
+fn word(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Storing => "incomplete",
+        Stage::Waiting => "waits",
+        Stage::Receiving => "is received",
+        Stage::Ready => "is received and verified",
+        Stage::Trial => "is on trial",
+        Stage::Confirmed => "is confirmed",
+        Stage::Reverted => "was reverted",
+        Stage::Refused => "was refused",
+    }
+}
+
+fn show_firmware(firmware: &Firmware, out: &mut Out) -> Outcome {
+    let room = firmware
+        .slot_bytes
+        .map_or_else(String::new, |bytes| format!(", room for {} bytes", show::grouped(bytes.into())));
+    let running = firmware.running.as_deref().unwrap_or("not known yet");
+    out.line(format!("firmware      {running}{room}"))?;
+    let Some(update) = &firmware.update else { return Ok(()) };
+    let (sent, size) = (show::grouped(update.sent.into()), show::grouped(update.size.into()));
+    let (number, version) = (update.number, &update.version);
+    out.line(format!("update        {number} to {version} {}, {sent} of {size} bytes sent", word(update.state)))?;
+    if let Some(code) = &update.code {
+        let said = format!("{code}: {}", update.detail.as_deref().unwrap_or_default());
+        let said = out.styled(Style::Bad, &said);
+        out.line(format!("              {said}"))?;
+    }
+    Ok(())
+}
+
 fn ls(devices: &[Device], out: &mut Out) -> Outcome {
     if out.json() {
         return Ok(devices.iter().try_for_each(|device| out.object(&json!(device)))?);
     }
-    let mut table =
-        Table::new(&["device", "records>", "runs>", "given up>", "lost records>", "starts>", "newest entry"]);
+    let mut table = Table::new(&[
+        "device",
+        "records>",
+        "runs>",
+        "given up>",
+        "lost records>",
+        "starts>",
+        "newest entry",
+        "firmware",
+    ]);
     for device in devices {
         let state = &device.state;
         let numbers = [state.records, state.runs, state.dead, state.lost_records, state.starts].map(show::grouped);
-        table.row([device.name.clone()].into_iter().chain(numbers).chain([last(device)]).collect());
+        let firmware = device.firmware.as_ref().map_or_else(String::new, version);
+        table.row([device.name.clone()].into_iter().chain(numbers).chain([last(device), firmware]).collect());
     }
     if table.is_empty() {
         return Ok(out.line("no device has sent records")?);
@@ -121,6 +180,9 @@ fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
     if let Some(refusal) = &device.commands_refused {
         let said = out.styled(Style::Bad, &format!("it refuses commands: {}: {}", refusal.code, refusal.detail));
         out.line(format!("              {said}"))?;
+    }
+    if let Some(firmware) = &device.firmware {
+        show_firmware(firmware, out)?;
     }
     for (log, latest) in &device.logs {
         out.line(format!("log           {log}, up to record {latest}"))?;

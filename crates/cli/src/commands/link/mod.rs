@@ -9,6 +9,7 @@ mod port;
 mod provision;
 mod relay;
 mod send;
+mod update;
 mod verify;
 
 pub use device::{not_run, run as device};
