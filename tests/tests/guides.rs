@@ -52,7 +52,8 @@ fn type_with(guide: &str, change: impl FnOnce(String) -> String) -> String {
     }
     // Hosts must not outlive the test; those that a guide kills are expected to die.
     let typed = change(typed);
-    let script = format!("set -me\ntrap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{typed}\nwait || true\n");
+    let script =
+        format!("set -me\ntrap 'kill -9 -- $(jobs -p | sed s/^/-/) 2>/dev/null || true' EXIT\n{typed}\nwait || true\n");
     let mut shell = Command::new("bash");
     let bin = binary().parent().expect("the binary is in a directory").display().to_string();
     let path = std::env::var("PATH").expect("there is a PATH");
@@ -104,6 +105,7 @@ fn devices() {
             "the firmware of kitchen and its twin station.mean did the same in 200 runs",
             "55 runs",
             "19.50",
+            "confirmed DeviceUpdate(number=3, version='2.1'",
         ],
     );
     says(

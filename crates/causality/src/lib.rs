@@ -26,7 +26,6 @@ mod index;
 mod merge;
 mod repaired;
 mod row;
-mod seen;
 mod table;
 mod tree;
 

@@ -10,6 +10,9 @@
 //!
 //! Shadow entries are rows without a kind. Those of applied repairs replace records and runs: see [`crate::repaired`].
 
+mod reads;
+pub(crate) mod seen;
+
 use crate::{
     definitions::{Definitions, Settings},
     event::{Event, KeyedEvent, hash_of_key},
@@ -27,10 +30,6 @@ const ROWS_MAX: usize = FOREIGN as usize - 1;
 const FOREIGN: u32 = 1 << 31;
 /// The position is kept for one row in this number, and behind copies; the others are found by reading on.
 const POSITION_EVERY: u32 = 64;
-
-/// In the list of reads: that a key has no value, and the keys of a range.
-const ABSENT_KEY: u8 = 5;
-const KEY_RANGE: u8 = 6;
 
 /// A range of rows with consecutive ids.
 #[derive(Clone, Copy, Debug)]
@@ -304,43 +303,12 @@ impl Builder {
         })
     }
 
-    /// Puts what was read into the list of bytes: each as what (1), log, from and count (LEB128), and 255 behind the last. Of a key
-    /// without a value, its hash comes behind the log; of a range, the limit and both ends, each with its length.
     fn note(&mut self, reads: impl IntoIterator<Item = Read>, keyed: &[KeyedRead<'_>]) -> Result<u32> {
         let at = u32::try_from(self.reads.len()).ok().filter(|at| *at != NO_ROW);
         let at = at.ok_or_else(|| {
             Code::HistoryTooLong.error(format!("the runs of namespace {} read too many records", self.namespace))
         })?;
-        for read in reads {
-            self.reads.push(match read.what {
-                What::Record => 0,
-                What::Latest => 1,
-                What::Absent => 2,
-                What::BelowHistory => 3,
-                What::Refused(_) => 4,
-            });
-            for number in [read.log.into(), read.from, read.count] {
-                push_varint(&mut self.reads, number);
-            }
-        }
-        for read in keyed {
-            let reads = &mut self.reads;
-            match *read {
-                KeyedRead::Absent { log, hash } => {
-                    reads.push(ABSENT_KEY);
-                    [log.into(), hash].into_iter().for_each(|number| push_varint(reads, number));
-                }
-                KeyedRead::Range { log, from, to, limit } => {
-                    reads.push(KEY_RANGE);
-                    [log, limit].into_iter().for_each(|number| push_varint(reads, number.into()));
-                    for end in [from, to] {
-                        push_varint(reads, end.len() as u64);
-                        reads.extend_from_slice(end);
-                    }
-                }
-            }
-        }
-        self.reads.push(u8::MAX);
+        reads::push(&mut self.reads, reads, keyed);
         Ok(at)
     }
 
@@ -442,50 +410,6 @@ fn accept_deliveries(rows: &mut [Row], foreign: &[EventId], names: &Names, own: 
             rows[at].flags &= !CLAIMED;
         }
     }
-}
-
-fn push_varint(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-}
-
-fn varint(bytes: &mut &[u8]) -> u64 {
-    let mut number = 0;
-    for at in 0.. {
-        let Some((byte, rest)) = bytes.split_first() else { break };
-        *bytes = rest;
-        number |= u64::from(byte & 0x7F) << (7 * at);
-        if byte & 0x80 == 0 {
-            break;
-        }
-    }
-    number
-}
-
-/// The next read of records in a list; nothing at those of keys, which come last.
-fn take_read(bytes: &mut &[u8]) -> Option<Read> {
-    let (what, rest) = bytes.split_first()?;
-    let what = match what {
-        0 => What::Record,
-        1 => What::Latest,
-        2 => What::Absent,
-        3 => What::BelowHistory,
-        4 => What::Refused(0),
-        _ => return None,
-    };
-    *bytes = rest;
-    let (log, from, count) = (varint(bytes), varint(bytes), varint(bytes));
-    Some(Read { log: log as u32, from, count, what })
-}
-
-fn take_bytes<'b>(bytes: &mut &'b [u8]) -> &'b [u8] {
-    let length = varint(bytes) as usize;
-    let (taken, rest) = bytes.split_at_checked(length).unwrap_or((bytes, &[]));
-    *bytes = rest;
-    taken
 }
 
 /// The events of one journal.
@@ -636,26 +560,12 @@ impl Table {
 
     /// The reads of an event, in the repaired history. For a TRIGGER, the record that it names.
     pub fn reads(&self, row: u32) -> impl Iterator<Item = Read> + '_ {
-        let mut bytes = self.noted(row);
-        std::iter::from_fn(move || take_read(&mut bytes))
+        reads::of_records(self.noted(row))
     }
 
     /// What an event read of tables besides values, in the repaired history.
     pub fn keyed_reads(&self, row: u32) -> impl Iterator<Item = KeyedRead<'_>> {
-        let mut bytes = self.noted(row);
-        while take_read(&mut bytes).is_some() {}
-        std::iter::from_fn(move || {
-            let (what, rest) = bytes.split_first()?;
-            bytes = rest;
-            Some(match *what {
-                ABSENT_KEY => KeyedRead::Absent { log: varint(&mut bytes) as u32, hash: varint(&mut bytes) },
-                KEY_RANGE => {
-                    let (log, limit) = (varint(&mut bytes) as u32, varint(&mut bytes) as u32);
-                    KeyedRead::Range { log, from: take_bytes(&mut bytes), to: take_bytes(&mut bytes), limit }
-                }
-                _ => return None,
-            })
-        })
+        reads::of_keys(self.noted(row))
     }
 
     /// What a record of a table says of its key.

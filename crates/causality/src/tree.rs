@@ -6,7 +6,7 @@
 use crate::{
     discover::Bits,
     history::{Cause, History, Place},
-    seen::Seen,
+    table::seen::Seen,
 };
 use millrace_journal::{Kind, What};
 use std::{cell::OnceCell, collections::HashMap, ops::ControlFlow};

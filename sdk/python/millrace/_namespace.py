@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, TypeVar, Un
 
 from millrace import _show, _views
 from millrace._records import StoredRecord, _native
-from millrace._views import Deployed, Device, FunctionStat, LogStat, Run, TableStat, Why
+from millrace._views import Deployed, Device, DeviceUpdate, FunctionStat, LogStat, Run, TableStat, Why
 from millrace._worker import NotFound
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ T = TypeVar("T")
 
 #: How many of its newest records a log keeps when it is not said.
 HISTORY_DEFAULT = 10_000
+#: The parts in which a host takes an image, and how often it is asked how far an update is, in seconds.
+_FIRMWARE_PART_BYTES, _UPDATE_LOOK_S = 32 << 10, 0.2
 #: Most records that one call into the native module appends.
 _BATCH_MAX = 1024
 
@@ -150,6 +154,14 @@ class Namespace(ABC):
     @abstractmethod
     def time_field(self, log: str) -> Optional[tuple[str, Optional[str]]]:
         """The field of the log's records that has the time of the observation, and the unit of numbers in it. See `set_time`."""
+
+    @abstractmethod
+    def begin_update(self, device: str, size: int, sha256: str, version: str) -> str:
+        """A basis of `update_device`: announces an image."""
+
+    @abstractmethod
+    def add_firmware(self, device: str, update: int, offset: int, part: bytes) -> str:
+        """A basis of `update_device`: stores a part of the image."""
 
     @abstractmethod
     def make_table(self, table: str, history: Optional[int], keys: str, codec: str, ttl_ms: int) -> None:
@@ -464,6 +476,28 @@ class Namespace(ABC):
     def device(self, name: str) -> Device:
         """One device."""
         return _views.device(self._ask(f"devices/{name}"))
+
+    def update_device(self, name: str, image: bytes, *, version: Optional[str] = None, wait: float = 0.0) -> DeviceUpdate:
+        """Sends new firmware to a device, and waits up to `wait` seconds until the device has tried it; returns how far the update is.
+
+        The update goes on without this program; the same call again follows it. `version` has up to 24 characters, and is the beginning of the
+        image's SHA-256 without one. An update that fails raises the error that says why: the device goes on with the firmware that it had.
+        """
+        sha256 = hashlib.sha256(image).hexdigest()
+        update = _views.device_update(json.loads(self.begin_update(name, len(image), sha256, version or sha256[:12])))
+        while update.state == "storing":
+            part = image[update.stored : update.stored + _FIRMWARE_PART_BYTES]
+            update = _views.device_update(json.loads(self.add_firmware(name, update.number, update.stored, part)))
+        until = time.monotonic() + wait
+        while update.state not in ("confirmed", "reverted", "refused") and time.monotonic() < until:
+            time.sleep(_UPDATE_LOOK_S)
+            newest = self.device(name).update
+            if newest is None or newest.number != update.number:
+                raise _native.error("MR6352", f"update {update.number} of device '{name}' was replaced by another one")
+            update = newest
+        if update.error is not None:
+            raise _native.error(*update.error)
+        return update
 
     def function(self, name: str) -> FunctionStat:
         """One function."""

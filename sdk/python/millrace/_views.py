@@ -73,6 +73,24 @@ class FunctionStat:
 
 
 @dataclass(frozen=True)
+class DeviceUpdate:
+    """An update of the firmware of a device."""
+
+    number: int
+    version: str
+    #: Bytes of the image, and its SHA-256 in hexadecimal.
+    size: int
+    sha256: str
+    #: "storing", "waiting", "receiving", "ready" or "trial", and in the end "confirmed", "reverted" or "refused".
+    state: str
+    #: How many bytes the host has, and how many were sent to the device.
+    stored: int
+    sent: int
+    #: Why it failed, if it did: a code, and what was wrong.
+    error: Optional[tuple[str, str]] = None
+
+
+@dataclass(frozen=True)
 class Device:
     """A device that has sent records, and how far its journal is imported."""
 
@@ -89,6 +107,11 @@ class Device:
     commands_waiting: int
     #: Why it takes no commands, if it refused all of them: a code, and what was wrong.
     commands_refused: Optional[tuple[str, str]] = None
+    #: Why its entries are refused since the last one that was imported, such as those of newer firmware.
+    refused: Optional[tuple[str, str]] = None
+    #: The version of its firmware, if that takes updates, and the last update.
+    firmware: Optional[str] = None
+    update: Optional[DeviceUpdate] = None
 
 
 @dataclass(frozen=True)
@@ -225,7 +248,8 @@ def function_stat(document: dict[str, Any]) -> FunctionStat:
 
 
 def device(document: dict[str, Any]) -> Device:
-    refused = document.get("commands_refused")
+    commands, refused = document.get("commands_refused"), document.get("refused")
+    firmware = document.get("firmware") or {}
     return Device(
         document["name"],
         document["records"],
@@ -235,8 +259,17 @@ def device(document: dict[str, Any]) -> Device:
         document["lost_records"],
         {name: newest for name, newest in document["logs"]},
         document["commands_waiting"],
+        (commands["code"], commands["detail"]) if commands else None,
         (refused["code"], refused["detail"]) if refused else None,
+        firmware.get("running"),
+        device_update(firmware["update"]) if firmware.get("update") else None,
     )
+
+
+def device_update(document: dict[str, Any]) -> DeviceUpdate:
+    names = ("number", "version", "size", "sha256", "state", "stored", "sent")
+    error = (document["code"], document.get("detail", "")) if document.get("code") else None
+    return DeviceUpdate(**{name: document[name] for name in names}, error=error)
 
 
 def run(document: dict[str, Any]) -> Run:

@@ -17,7 +17,9 @@ use crate::{
 };
 use millrace_node::{
     AppendOptions, CreateOptions, Durability, LogName, Name, Namespace, NewRecord, Receipt, RunResult, Served,
-    default_name, documents, functions, hinted, invoke, owner,
+    default_name,
+    devices::updates::{self, NewImage},
+    documents, functions, hinted, invoke, owner,
     repairs::{self, Ask, NewCode},
 };
 use millrace_wire::{Code, EventId, HISTORY_ALL, table::TableRequest};
@@ -296,6 +298,22 @@ impl LocalNamespace {
         let log = text(log)?;
         self.with(py, |namespace| {
             namespace.inspect(|namespace| Ok(namespace.time_field(&namespace.log(log)?)?.map(arguments::told)))
+        })
+    }
+
+    fn begin_update(&self, py: Python<'_>, device: &str, size: u64, sha256: &str, version: &str) -> PyResult<String> {
+        self.detached(py, |namespace| {
+            let begun = updates::begin(namespace, device, &NewImage { size, sha256, version })?;
+            namespace.journal().sync(begun.end)?;
+            Ok(serde_json::json!(begun.value).to_string())
+        })
+    }
+
+    fn add_firmware(&self, py: Python<'_>, device: &str, update: u64, offset: u64, part: &[u8]) -> PyResult<String> {
+        self.detached(py, |namespace| {
+            let added = updates::add(namespace, device, update, offset, part)?;
+            namespace.journal().sync(added.end)?;
+            Ok(serde_json::json!(added.value).to_string())
         })
     }
 

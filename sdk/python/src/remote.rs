@@ -13,6 +13,7 @@ use crate::{
     record::{Meta, Record},
     views::Options as Question,
 };
+use base64::prelude::{BASE64_STANDARD, Engine};
 use millrace_client::{
     AppendOptions, Options, Place, Wait,
     blocking::{Answer, Asked, Client},
@@ -445,6 +446,21 @@ impl RemoteNamespace {
             let time = serde_json::from_value::<Option<TimeField>>(document["time"].take()).unwrap_or_default();
             Ok(time.map(arguments::told))
         })
+    }
+
+    fn begin_update(&self, py: Python<'_>, device: &str, size: u64, sha256: &str, version: &str) -> PyResult<String> {
+        let order = serde_json::json!({
+            "do": "begin-update", "device": device, "size": size, "sha256": sha256, "version": version,
+        });
+        self.ask(py, |client| client.manage(&order.to_string()))
+    }
+
+    fn add_firmware(&self, py: Python<'_>, device: &str, update: u64, offset: u64, part: &[u8]) -> PyResult<String> {
+        let order = serde_json::json!({
+            "do": "add-firmware", "device": device, "update": update, "offset": offset,
+            "base64": BASE64_STANDARD.encode(part),
+        });
+        self.ask(py, |client| client.manage(&order.to_string()))
     }
 
     #[pyo3(signature = (table, history, keys, codec, ttl_ms))]

@@ -17,6 +17,9 @@ const FUNCTION: u32 = 11;
 /// What the keys have: the newest record of each, and whether it is a value.
 type State = BTreeMap<Vec<u8>, (EventId, bool)>;
 
+/// The ordinal and the payload of an entry, and what it does to a key.
+type Told<'b> = (u16, &'b [u8], Option<(&'b [u8], Operation)>);
+
 struct Model {
     random: Random,
     builder: Builder,
@@ -34,13 +37,7 @@ fn key(random: &mut Random) -> Vec<u8> {
 }
 
 impl Model {
-    fn push(
-        &mut self,
-        kind: Kind,
-        (subject, seqno): (u32, u64),
-        cause: EventId,
-        of: (u16, &[u8], Option<(&[u8], Operation)>),
-    ) -> EventId {
+    fn push(&mut self, kind: Kind, (subject, seqno): (u32, u64), cause: EventId, of: Told<'_>) -> EventId {
         self.sequence += 1;
         let id = EventId::new(name_of(0), 1, self.sequence);
         let (ordinal, payload, key) = of;
