@@ -10,7 +10,7 @@
  * --cut-line B loses the first connection after B bytes. --sectors N is the size of the flash. With --patience MS, it ends
  * if the last connection failed. With --flood N, it measures N more records at once after it has sent --after P pieces of sectors.
  *
- * With --slots FOLDER, as port/posix/boot.c starts it, it takes updates of its firmware (millrace_update.h) for slots of --slot-bytes N; new
+ * With --slots FOLDER, as examples/boot.c starts it, it takes updates of its firmware (millrace_update.h) for slots of --slot-bytes N; new
  * firmware tries for --trial MS to reach a host. STATION_VERSION is the version of this one.
  */
 #define _POSIX_C_SOURCE 200809L

@@ -1,4 +1,4 @@
-//! Updates of firmware, with the boot loader for POSIX (`device/port/posix/boot.c`): the image arrives whatever breaks, new firmware that
+//! Updates of firmware, with the boot loader for POSIX (`device/examples/boot.c`): the image arrives whatever breaks, new firmware that
 //! reaches a host stays, and other firmware does not.
 
 use super::{Bench, device_program};

@@ -7,7 +7,7 @@
  * MRD_SLOT_RESET, with which a program resets itself. `millrace device sim` starts this program like any other device.
  */
 #define _DEFAULT_SOURCE
-#include "slots.h"
+#include "../port/posix/slots.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
