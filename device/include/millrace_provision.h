@@ -48,7 +48,7 @@ typedef struct mrd_provision {
     uint8_t bytes[MRD_IDENTITY_MAX];
 } mrd_provision;
 
-/* `area` is the flash of the identity: at least two sectors, of which the first two are used; its namespace_id and ms are not. An identity
+/* `area` is the flash of the identity: at least two sectors, of which the first two are used; its `namespace_id` and `ms` are not used. An identity
  * that a loss of power left in one of them alone is copied to the other one. `may_replace` says whether another identity is accepted although
  * the device has one: while a jumper is set, or a button is held. NULL: never. `uart` and `area` must stay valid. */
 void mrd_provision_begin(mrd_provision *provision, const mrd_uart *uart, const mrd_port *area, bool (*may_replace)(void *context),

@@ -189,7 +189,7 @@ impl Tree {
                 }
             } else if is_read(history, place) {
                 let Some(run) = history.run_of(place).filter(|run| !growing.has(*run)) else { continue };
-                let found = history.table(place).reads(place.row).find_map(|read| {
+                let mut found = history.table(place).reads(place.row).find_map(|read| {
                     let known = seqnos.get(&read.log).filter(|_| read.what == What::Record)?;
                     let at = known.partition_point(|seqno| *seqno < read.from);
                     let mut within = known[at..].iter().take_while(|seqno| **seqno - read.from < read.count);
@@ -197,7 +197,6 @@ impl Tree {
                     within
                         .find_map(|seqno| history.record(place, read.log, *seqno).filter(|record| growing.has(*record)))
                 });
-                let mut found = found;
                 if found.is_none() {
                     seen.records(place, |record| {
                         found = Some(record).filter(|record| growing.has(*record));

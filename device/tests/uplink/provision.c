@@ -4,18 +4,13 @@
  *     provision [--seeds N] [--seed S]
  */
 #include "../../src/internal.h"
-#include "check.h"
 #include "millrace_provision.h"
+#include "port.h"
 
-enum { WIRE = 4096, SECTORS = 2, SECTOR_BYTES = 1024, UNIT = 8, STEPS_MAX = 4000, REPEAT_STEPS = 20, TRANSFERS_MAX = 60 };
+enum { SECTORS = 2, SECTOR_BYTES = 1024, UNIT = 8, STEPS_MAX = 4000, REPEAT_STEPS = 20, TRANSFERS_MAX = 60 };
 enum { GO_ON = 0, STORED = 1, AGAIN = 2, NOBODY = -1, NO_POWER = -2 };
 
 const char *checking = "provision";
-
-typedef struct {
-    uint8_t bytes[WIRE];
-    size_t size;
-} wire;
 
 typedef struct {
     uint8_t bytes[MRD_IDENTITY_MAX];
@@ -24,14 +19,10 @@ typedef struct {
 
 static mrd_flash flash;
 static mrd_provision provision;
-static wire up, down; /* up: from the device */
-static uint64_t random_state = 1, texts;
 static unsigned noise;
 static size_t port_takes = WIRE; /* how many bytes the port takes at once */
 static bool pulled; /* the jumper that permits another identity */
 static encoded kitchen, cellar, empty;
-
-static unsigned pick(unsigned below) { return (unsigned)(mrd_flash_random(&random_state) >> 33) % below; }
 
 /* ---- identities ---- */
 
@@ -85,35 +76,11 @@ static void put_byte(wire *to, uint8_t byte) {
     if (noise > 0 && pick(noise * 10) == 0 && to->size < WIRE) to->bytes[to->size++] = (uint8_t)pick(256);
 }
 
-static size_t take(wire *from, void *bytes, size_t size) {
-    if (size > from->size) size = from->size;
-    memcpy(bytes, from->bytes, size);
-    memmove(from->bytes, from->bytes + size, from->size - size);
-    from->size -= size;
-    return size;
-}
-
 static size_t write_port(void *context, const void *bytes, size_t size) {
     (void)context;
     if (size > port_takes) size = port_takes;
     for (size_t i = 0; i < size; i++) put_byte(&up, ((const uint8_t *)bytes)[i]);
     return size;
-}
-
-static size_t read_port(void *context, void *bytes, size_t size) {
-    (void)context;
-    return take(&down, bytes, size);
-}
-
-static int random_bytes(void *context, void *bytes, size_t size) {
-    (void)context;
-    for (size_t i = 0; i < size; i++) ((uint8_t *)bytes)[i] = (uint8_t)pick(256);
-    return 0;
-}
-
-static void console(void *context, uint8_t byte) {
-    (void)context, (void)byte;
-    texts++;
 }
 
 static const mrd_uart uart = {write_port, read_port, random_bytes, console, NULL};

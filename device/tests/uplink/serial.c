@@ -4,18 +4,17 @@
  */
 #include "host.h"
 #include "millrace_serial.h"
+#include "port.h"
 
-enum { WIRE = 65536, ROUNDS = 40000, RECORDS = 300 };
+enum { ROUNDS = 40000, RECORDS = 300 };
 
 const char *checking = "serial";
 
-/* One direction: what was written and not read yet. */
+/* A frame that the next one of its direction overtakes. */
 typedef struct {
-    uint8_t bytes[WIRE];
+    uint8_t bytes[MRD_SERIAL_FRAME_MAX * 2];
     size_t size;
-    uint8_t held[MRD_SERIAL_FRAME_MAX * 2]; /* a frame that the next one overtakes */
-    size_t held_size;
-} wire;
+} overtaken;
 
 static mrd_flash flash;
 static mrd device;
@@ -24,9 +23,9 @@ static mrd_serial serial;
 static host h;
 static const mrd_log logs[] = {{"raw", 10000, 0}, {"config", 10000, MRD_COMMANDS}};
 static uint64_t memory[MRD_WORDS(2, 0, 512)];
-static uint64_t random_state, texts, forged, breaks;
+static uint64_t forged, breaks;
 static unsigned noise;
-static wire up, down;
+static overtaken of_up, of_down;
 /* The host's side of the port. */
 static mrd_serial_reader reader;
 static uint32_t session;
@@ -35,8 +34,6 @@ static uint8_t said[MRD_SERIAL_FRAME_MAX]; /* its last frame */
 static size_t said_size;
 /* Counts frames of both directions; the one with this number is lost. */
 static uint64_t frames, lost_frame;
-
-static unsigned pick(unsigned below) { return (unsigned)(mrd_flash_random(&random_state) >> 33) % below; }
 
 static void put(wire *to, uint8_t byte) {
     if (noise > 0 && pick(noise * 20) == 0) return;
@@ -66,49 +63,26 @@ static void forge(wire *to) {
 }
 
 static void put_frame(wire *to, const uint8_t *bytes, size_t size) {
+    overtaken *held = to == &up ? &of_up : &of_down;
     if (++frames == lost_frame) return;
     if (noise > 0 && pick(noise) == 0) put_all(to, bytes, size);            /* repeated */
     if (noise > 0 && pick(noise) == 0) size = pick((unsigned)size);         /* torn */
     if (noise > 0 && pick(noise * 2) == 0) put_all(to, (const uint8_t *)"boot 1.2\n", 9);
     if (noise > 0 && pick(noise) == 0) forge(to);
-    if (noise > 0 && to->held_size == 0 && pick(noise) == 0) {
-        memcpy(to->held, bytes, size);
-        to->held_size = size;
+    if (noise > 0 && held->size == 0 && pick(noise) == 0) {
+        memcpy(held->bytes, bytes, size);
+        held->size = size;
         return;
     }
     put_all(to, bytes, size);
-    put_all(to, to->held, to->held_size);
-    to->held_size = 0;
-}
-
-static size_t take(wire *from, void *bytes, size_t size) {
-    if (size > from->size) size = from->size;
-    memcpy(bytes, from->bytes, size);
-    memmove(from->bytes, from->bytes + size, from->size - size);
-    from->size -= size;
-    return size;
+    put_all(to, held->bytes, held->size);
+    held->size = 0;
 }
 
 static size_t write_port(void *context, const void *bytes, size_t size) {
     (void)context;
     put_frame(&up, (const uint8_t *)bytes, size);
     return size;
-}
-
-static size_t read_port(void *context, void *bytes, size_t size) {
-    (void)context;
-    return take(&down, bytes, size);
-}
-
-static int random_bytes(void *context, void *bytes, size_t size) {
-    (void)context;
-    for (size_t i = 0; i < size; i++) ((uint8_t *)bytes)[i] = (uint8_t)pick(256);
-    return 0;
-}
-
-static void console(void *context, uint8_t byte) {
-    (void)context, (void)byte;
-    texts++;
 }
 
 static const mrd_uart uart = {write_port, read_port, random_bytes, console, NULL};
@@ -169,8 +143,8 @@ static void host_port(void) {
     while (take(&up, &byte, 1) == 1) {
         if (mrd_serial_take(&reader, byte, &frame) > 0) host_takes(&frame);
     }
-    if (pick(4) == 0) put_all(&up, up.held, up.held_size), up.held_size = 0;
-    if (pick(4) == 0) put_all(&down, down.held, down.held_size), down.held_size = 0;
+    if (pick(4) == 0) put_all(&up, of_up.bytes, of_up.size), of_up.size = 0;
+    if (pick(4) == 0) put_all(&down, of_down.bytes, of_down.size), of_down.size = 0;
     uint8_t data[MRD_SERIAL_DATA_MAX];
     for (long size; h.open && (size = host_receive(&h, data, sizeof data)) > 0;) host_frame(MRD_SERIAL_DATA, data, (size_t)size);
 }
