@@ -1,4 +1,4 @@
-/* board.c - a thermometer on the board mps2-an385 in QEMU, without an operating system: it measures once an hour, here ten times a second,
+/* board.c - a thermometer on a board in QEMU, without an operating system: it measures once an hour, here ten times a second,
  * computes means (mean.c), and sends everything to a host on its serial port, which boot messages share.
  *
  *     make -C device firmware
@@ -19,6 +19,7 @@
  * On its third day the sensor repeats one reading. After READINGS hours the board measures no more. Its flash is memory, so each start
  * of QEMU without such an image is that of a new device; IDENTITY tells them apart only if it is compiled in.
  */
+#include "../port/cortex_m/area.h"
 #include "../port/cortex_m/board.h"
 #include "../port/cortex_m/stack.h"
 #include "../port/cortex_m/uart.h"
@@ -35,16 +36,18 @@
 #ifndef READINGS
 #define READINGS 96
 #endif
-
-enum { SECTORS = 16, SECTOR_BYTES = 4096, MEASURE_MS = 100, STUCK_FROM = 49, STUCK_TO = 72, TEXT = 8, CYCLES_OF_MS = 25000 };
+#ifndef MEASURE_MS
+#define MEASURE_MS 100
+#endif
 
 /* As `flash-image` makes it: the identity in two sectors, and then the journal. */
+enum { IDENTITY_SECTORS = 2, SECTORS = BOARD_SECTORS - IDENTITY_SECTORS };
+enum { STUCK_FROM = 49, STUCK_TO = 72, TEXT = 8 };
+
 #define FLASH ((uint8_t *)BOARD_KEPT)
-#define AREA (FLASH + 2 * SECTOR_BYTES)
+#define JOURNAL (FLASH + IDENTITY_SECTORS * BOARD_SECTOR_BYTES)
 #define COUNTER (*(volatile uint32_t *)0xE000E018)
 
-void *memcpy(void *to, const void *from, size_t size);
-void *memset(void *to, int byte, size_t size);
 int mean_handle(const struct mr_record *record);
 
 static volatile uint32_t now;
@@ -58,22 +61,6 @@ static mrd_identity identity;
 static uint8_t identity_bytes[MRD_IDENTITY_MAX];
 static mrd_provision provision;
 static mrd_random source;
-
-/* The context of both ports is where their flash begins. */
-static int read_area(void *context, uint32_t at, void *bytes, uint32_t size) {
-    memcpy(bytes, (const uint8_t *)context + at, size);
-    return 0;
-}
-
-static int program_area(void *context, uint32_t at, const void *bytes, uint32_t size) {
-    memcpy((uint8_t *)context + at, bytes, size);
-    return 0;
-}
-
-static int erase_area(void *context, uint32_t at) {
-    memset((uint8_t *)context + at, 0xFF, SECTOR_BYTES);
-    return 0;
-}
 
 static uint32_t read_clock(void *context) {
     (void)context;
@@ -95,11 +82,12 @@ static void begin_random(void) {
 /* What a device would do with its settings; here it says that it has them. */
 int apply_handle(const mr_record *record) { return mr_append("applied", record->data, record->size); }
 
-static const mrd_port identity_port = {.read = read_area, .program = program_area, .erase = erase_area, .context = FLASH,
-                                       .sectors = 2, .sector_bytes = SECTOR_BYTES, .unit = 8, .torn_bytes = 8};
-static mrd_port port = {.read = read_area, .program = program_area, .erase = erase_area, .ms = read_clock, .context = AREA, .mapped = AREA,
-                        .sectors = SECTORS, .sector_bytes = SECTOR_BYTES, .unit = 8, .torn_bytes = 8, .namespace_id = IDENTITY,
-                        .retained = &retained};
+static area identity_area = {FLASH, BOARD_SECTOR_BYTES}, journal_area = {JOURNAL, BOARD_SECTOR_BYTES};
+static const mrd_port identity_port = {.read = area_read, .program = area_program, .erase = area_erase, .context = &identity_area,
+                                       .sectors = IDENTITY_SECTORS, .sector_bytes = BOARD_SECTOR_BYTES, .unit = 8, .torn_bytes = 8};
+static mrd_port port = {.read = area_read, .program = area_program, .erase = area_erase, .ms = read_clock, .context = &journal_area,
+                        .mapped = JOURNAL, .sectors = SECTORS, .sector_bytes = BOARD_SECTOR_BYTES, .unit = 8, .torn_bytes = 8,
+                        .namespace_id = IDENTITY, .retained = &retained};
 static const mrd_log logs[] = {{"raw", 2000, 0}, {"mean", 500, 0}, {"config", 1, MRD_KEEP | MRD_COMMANDS}, {"applied", 100, 0}};
 static const mrd_function functions[] = {{"mean", mean_handle, "raw", 3, NULL, 100}, {"apply", apply_handle, "config", 3, NULL, 100}};
 static const mrd_uart uart = {uart_write, uart_read, random_bytes, NULL, NULL};
@@ -136,22 +124,21 @@ static void sleep(uint32_t ms) {
 static int open_journal(void) { return mrd_open(&device, &port, logs, 4, functions, 2, memory, sizeof memory); }
 
 int main(void) {
-    uart_begin(16);
-    board_start_ticks(CYCLES_OF_MS);
-    uart_print("thermometer " NAME " on mps2-an385\n");
+    uart_begin(115200);
+    board_start_ticks(BOARD_HZ / 1000);
+    uart_print("thermometer " NAME " on " BOARD_NAME "\n");
     const char *name = NAME;
     mrd_provision_begin(&provision, &uart, &identity_port, NULL, NULL);
     if (mrd_identity_load(&identity, &identity_port, identity_bytes) == 0) {
         name = identity.name;
         port.namespace_id = identity.namespace_id;
         uart_print("identity in flash\n");
-    } else {
-        memset(AREA, 0xFF, SECTORS * SECTOR_BYTES);
     }
     mrd_stack_begin(&port, stack, sizeof stack);
     int opened = open_journal();
-    if (opened == MRD_OTHER_NAMESPACE) {
-        /* It was provisioned since the last start. What the device measured before belongs to no host. */
+    if (opened == MRD_OTHER_NAMESPACE || opened == MRD_NOT_A_NAMESPACE) {
+        /* It was provisioned since the last start, and what the device measured before belongs to no host; or it was just switched on, and
+         * this memory is no flash that was erased. */
         mrd_erase(&port);
         opened = open_journal();
     }
