@@ -39,6 +39,9 @@
 #ifndef MEASURE_MS
 #define MEASURE_MS 100
 #endif
+#ifndef ON_FULL
+#define ON_FULL MRD_DROP
+#endif
 
 /* As `flash-image` makes it: the identity in two sectors, and then the journal. */
 enum { IDENTITY_SECTORS = 2, SECTORS = BOARD_SECTORS - IDENTITY_SECTORS };
@@ -146,6 +149,7 @@ int main(void) {
         uart_print(device.why);
         return 1;
     }
+    device.on_full = ON_FULL;
     begin_random();
     mrd_serial_begin(&serial, &provision.uart);
     mrd_uplink_begin(&uplink, &device, &serial.line, name, identity.token, identity.token_bytes);
@@ -156,8 +160,9 @@ int main(void) {
         if (newest < READINGS && now - measured >= MEASURE_MS) {
             char text[TEXT];
             measured += MEASURE_MS;
-            if (mrd_append(&device, "raw", text, measure(text, newest + 1), NULL) < 0) return 1;
-            if (newest + 1 == READINGS) uart_print("measured everything\n");
+            int64_t appended = mrd_append(&device, "raw", text, measure(text, newest + 1), NULL);
+            if (appended < 0 && appended != MRD_FULL) return 1;
+            if (appended == READINGS) uart_print("measured everything\n");
         }
         int64_t step = mrd_step(&device);
         uint32_t send = mrd_uplink_step(&uplink);

@@ -9,6 +9,10 @@ typedef struct area {
     uint32_t sector_bytes;
 } area;
 
+/* What the flash does now; a test reads it in the memory of the emulator, to cut the power at that moment. */
+enum { AREA_PROGRAMS = 1, AREA_ERASES };
+extern volatile uint32_t area_work;
+
 /* As in mrd_port; the context is an area. */
 int area_read(void *context, uint32_t at, void *bytes, uint32_t size);
 int area_program(void *context, uint32_t at, const void *bytes, uint32_t size);
