@@ -13,7 +13,7 @@ use std::{
 };
 
 const CUTS: usize = 8;
-/// Its journal is small, so that the cuts see a ring that was full.
+/// Its sectors are small, so that they are erased often.
 const BOARD: Machine = Machine::Lm3s;
 /// As in area.h.
 const PROGRAMS: u32 = 1;
