@@ -13,7 +13,10 @@ impl Counts {
         let mut system = String::new();
         for line in make(context, arguments)?.lines() {
             match line.trim().split_once("  ") {
-                Some((number, what)) => counts.push((system.clone(), number.parse()?, what.into())),
+                // The compiler may have said something else.
+                Some((number, what)) => {
+                    counts.extend(number.parse().map(|number| (system.clone(), number, what.into())))
+                }
                 None => system = line.into(),
             }
         }

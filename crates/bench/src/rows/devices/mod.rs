@@ -10,9 +10,10 @@ use std::process::Command;
 /// Makes targets of device/Makefile, and returns what they print.
 fn make(context: &Context, arguments: &[&str]) -> Outcome<String> {
     let output = Command::new("make").args(["-s", "-C"]).arg(context.root.join("device")).args(arguments).output()?;
+    // A board in QEMU prints to the error output.
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        return Ok(said);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
     Err(format!("make -C device {}: {said}", arguments.join(" ")).into())
 }
