@@ -68,6 +68,7 @@ fn type_with(guide: &str, change: impl FnOnce(String) -> String) -> String {
     let built = |name: &str| root().join("device/build").join(name);
     shell.env("STATION", built("station")).env("BOARD", built("arm/board.elf"));
     shell.env("STATION_2", built("station-2")).env("BOOT", built("boot"));
+    shell.env("BOARD_BOOT", built("arm/boot.elf")).env("BOARD_IMAGES", built("arm"));
     shell
         .env_remove("MILLRACE_NAMESPACE")
         .env("XDG_CONFIG_HOME", place.path().join("config"))

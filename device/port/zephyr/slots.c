@@ -24,7 +24,8 @@ static int read_slot(void *context, int slot, uint32_t at, void *bytes, uint32_t
     return flash_area_read(area_of(context, slot), (off_t)at, bytes, size);
 }
 
-/* With the first block, the trailer is erased to the end of the slot: MCUboot refuses to mark an image behind which it finds an older mark. */
+/* With the first block, the trailer is erased to the end of the slot: MCUboot would take an older mark there for that of the new image, and it may
+ * say that the image stays without a trial. */
 static int erase_slot(void *context, uint32_t at) {
     const struct flash_area *area = area_of(context, MRD_SLOT_OTHER);
     struct flash_pages_info page;
