@@ -113,6 +113,7 @@ fn devices() {
         &printed,
         &["attic runs version 2", "attic went back to the firmware before", "MR6348: the device runs version 2 again"],
     );
+    says(&printed, &["shed runs version 2", "shed went back to the firmware before", "boot: slot 1"]);
     says(
         &printed,
         &["cellar/applied@1", "_commands/cellar@1", "thermometer kitchen on mps2-an385", "measured everything"],
