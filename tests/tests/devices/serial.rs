@@ -21,7 +21,7 @@ fn device() -> PathBuf {
 }
 
 /// A program of `device/`, compiled by the first test that asks for it.
-fn made(target: &str, more: &[&str]) -> PathBuf {
+pub(super) fn made(target: &str, more: &[&str]) -> PathBuf {
     let mut made = Command::new("flock");
     made.arg(device().join("Makefile")).args(["make", "-s", "-C"]).arg(device()).args(more).arg(target);
     assert!(made.status().expect("make starts").success(), "{target} is not compiled");
@@ -134,7 +134,12 @@ impl Board {
 
     /// The same, with more arguments for QEMU.
     fn boot_with(folder: &Path, kind: &str, noise: u32, more: &[&str]) -> Self {
-        let firmware = made("build/arm/board.elf", &[]);
+        Self::start("build/arm/board.elf", folder, kind, noise, more)
+    }
+
+    /// One that starts this program of `device/`.
+    pub fn start(program: &str, folder: &Path, kind: &str, noise: u32, more: &[&str]) -> Self {
+        let firmware = made(program, &[]);
         let (uart, port) = (folder.join("uart"), folder.join(format!("port-{kind}")));
         let mut qemu = Command::new("qemu-system-arm");
         qemu.args(["-M", "mps2-an385", "-display", "none", "-monitor", "none", "-serial"]);
@@ -170,7 +175,7 @@ fn latest(place: &Place) -> u64 {
 
 /// The host has what the board measured, each reading once and in order, and the mean of each.
 #[track_caller]
-fn has_everything(place: &Place) {
+pub(super) fn has_readings(place: &Place) {
     for at_least in (0..READINGS as u64).step_by(10) {
         eventually("more records are here", || latest(place) >= at_least);
     }
@@ -180,6 +185,12 @@ fn has_everything(place: &Place) {
     // On the third day the sensor repeats one reading.
     assert!(raw[48..72].iter().all(|reading| *reading == raw[48]), "{raw:?}");
     assert_eq!((&*raw[0], &*raw[12], &*raw[95]), ("18.00", "24.01", "18.76"));
+}
+
+/// The same, and no record was lost.
+#[track_caller]
+fn has_everything(place: &Place) {
+    has_readings(place);
     let shown = place.run(["--json", "device", "show", "kitchen"]).ok().object();
     assert_eq!((&shown["lost_records"], &shown["records"]), (&0.into(), &(2 * READINGS).into()), "{shown}");
 }

@@ -2,7 +2,8 @@
 //! reaches a host stays, and other firmware does not.
 
 use super::{Bench, device_program};
-use millrace_tests::{Ended, eventually};
+use millrace_security::token::Token;
+use millrace_tests::{Ended, end, eventually};
 use serde_json::Value;
 use std::{
     fs,
@@ -206,4 +207,56 @@ fn what_cannot_be_an_update_is_refused() {
     board.update("works.bin", "2.2", "--no-wait").ok();
     board.bench.place.run(["device", "rm", "kitchen"]).ok();
     assert!(board.bench.place.run(["log", "get", "_firmware/kitchen", "--all"]).stdout.is_empty());
+}
+
+#[test]
+fn a_host_needs_the_right_to_send_firmware_at_the_host_and_at_the_device() {
+    let mut board = Board::new();
+    board.working("works.bin", 20_000);
+    let host = format!("mr://127.0.0.1:{}/main", board.bench.port);
+    let kept = board.bench.place.namespace().join("secrets/devices/kitchen.capability");
+    let all = fs::read(&kept).unwrap();
+    board.bench.place.write("all.cap", &Token::from_bytes(&all).unwrap().to_text());
+    let reconnect = |board: &mut Board| {
+        board.kill();
+        board.start("");
+    };
+    // At the device: commands for `config` are permitted, those for `firmware` are not.
+    let less = ["cap", "attenuate", "all.cap", "--allow", "link=namespace", "--append", "config", "--out", "less.cap"];
+    board.bench.place.run(less).ok();
+    let text = fs::read_to_string(board.bench.place.path().join("less.cap")).unwrap();
+    fs::write(&kept, text.trim().parse::<Token>().unwrap().to_bytes()).unwrap();
+    reconnect(&mut board);
+    board.bench.place.run(["device", "send", "kitchen", "config", "x", "--wait", "100s"]).ok();
+    board.refuses("works.bin", "2.0", "MR6132", 1);
+    assert_eq!(board.firmware()["update"]["state"], "refused");
+    // The remedy: what it permits, and one that permits more.
+    let permits = board.bench.place.run(["cap", "show", "less.cap"]).ok();
+    assert!(permits.text().contains("config") && !permits.text().contains("firmware"), "{}", permits.text());
+    // Without any, the update waits for one.
+    fs::write(&kept, &all).unwrap();
+    let away = board.bench.place.path().join("away");
+    fs::rename(&kept, &away).unwrap();
+    reconnect(&mut board);
+    board.refuses("works.bin", "2.1", "MR6132", 1);
+    assert_eq!(board.firmware()["update"]["state"], "waiting");
+    fs::rename(&away, &kept).unwrap();
+    reconnect(&mut board);
+    board.reports("confirmed", 2);
+    // At the host.
+    let place = &board.bench.place;
+    for log in ["config", "firmware"] {
+        let (right, file) = (format!("kitchen/{log}"), format!("{log}.cap"));
+        place.run(["cap", "issue", "--append", &right, "--allow", "observe=namespace", "--out", &file]).ok();
+    }
+    let update = |capability: &str| {
+        let mut command =
+            place.command(["-n", &host, "device", "update", "kitchen", "--image", "works.bin", "--version", "2.2"]);
+        command.env("MILLRACE_CAPABILITY", place.path().join(capability));
+        end(command, b"")
+    };
+    let denied = update("config.cap").fails("MR6132", 1);
+    assert!(denied.stderr.contains("does not grant append on log 'kitchen/firmware'"), "{}", denied.stderr);
+    update("firmware.cap").ok();
+    assert_eq!(board.firmware()["update"]["number"], 3);
 }
