@@ -9,7 +9,7 @@ use std::{fs, path::Path, process::Command};
 const NEWEST: usize = 8;
 
 /// What `mean.c` makes of record `seqno`, if the records are these.
-fn mean(raw: &[String], seqno: usize) -> String {
+pub(super) fn mean(raw: &[String], seqno: usize) -> String {
     let of = &raw[seqno.saturating_sub(NEWEST)..seqno];
     let hundredths: Vec<i64> = of.iter().map(|text| (text.parse::<f64>().unwrap() * 100.0).round() as i64).collect();
     let mean = hundredths.iter().sum::<i64>() / hundredths.len() as i64;
