@@ -187,7 +187,7 @@ fn remedy(refused: &RefusedDevice) -> String {
             "Give the device a capability for this name: `millrace cap issue --allow append={device}/ --allow create={device}/ --out {device}.cap`, or \
              `millrace device provision {device}` for a new one. If it is another device, give it its own name."
         ),
-        Some(Code::CapabilityRefused) => format!(
+        Some(Code::ChannelRefused | Code::CapabilityRefused) => format!(
             "The capability was revoked, or its key was retired. If this is the device, give it another one (`millrace cap issue`); one that was provisioned \
              gets another identity: `millrace device rm {device}`, `millrace log rm` for each of its logs, `millrace device provision {device}`. \
              If it was removed for good, switch it off."
@@ -206,6 +206,7 @@ fn is_lasting(code: Code) -> bool {
             | Code::DeviceNameTaken
             | Code::CapabilityDenied
             | Code::CapabilityRefused
+            | Code::ChannelRefused
     )
 }
 
@@ -351,7 +352,7 @@ impl Refusals {
                 device,
                 known_by: KnownBy::Capability,
                 identity: None,
-                refusal: Refusal { code: Code::CapabilityRefused.id().into(), detail },
+                refusal: Refusal { code: Code::ChannelRefused.id().into(), detail },
                 remedy: String::new(),
                 first: now.clone(),
                 last: now,
