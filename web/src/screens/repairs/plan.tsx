@@ -175,12 +175,12 @@ function Found({ namespace, plan }: { namespace: string; plan: NonNullable<Plan[
           <li>{count(sum(plan.may_replay), "more run")} may be replayed, if a function appends more or fewer records than before.</li>
         )}
         {(plan.on_devices ?? []).map((it) => (
-          <li>
+          <li key={`${it.device} ${it.log}`} class="warn">
             Device {it.device} keeps {count(it.records, "old record")} of {it.log}
             {it.commands ? ": send it the right one after the repair." : "."}
           </li>
         ))}
-        {plan.on_devices_more ? <li>{count(plan.on_devices_more, "more log")} of devices keep old records.</li> : null}
+        {plan.on_devices_more ? <li class="warn">{count(plan.on_devices_more, "more log")} of devices keep old records.</li> : null}
         {plan.effects.map((it) => (
           <li key={it.function} class="warn">
             {count(it.runs, "run")} of {it.function} may repeat effects outside.
