@@ -8,7 +8,7 @@
  * identity, key, capability and host. With --linger, it stays for so long after everything was sent. `millrace device sim` starts
  * it. For tests: --cut-power K loses power in the K-th operation of the flash, with --way as in flash.h, and
  * --cut-line B loses the first connection after B bytes. --sectors N is the size of the flash. With --patience MS, it ends
- * if the last connection failed. With --flood N, it measures N more records at once after it has sent --after P pieces of sectors.
+ * if the last connection failed. With --deaf 1, it answers no requests but commands, as firmware without millrace_remote.h. With --flood N, it measures N more records at once after it has sent --after P pieces of sectors.
  *
  * With --slots FOLDER, as examples/boot.c starts it, it takes updates of its firmware (millrace_update.h) for slots of --slot-bytes N; new
  * firmware tries for --trial MS to reach a host. STATION_VERSION is the version of this one.
@@ -19,6 +19,7 @@
 #include "../port/posix/slots.h"
 #include "../port/posix/stack.h"
 #include "millrace_identity.h"
+#include "millrace_remote.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,8 @@ static const char *option(int count, char **words, const char *name, const char 
     }
     return otherwise;
 }
+
+static bool is_set(int count, char **words, const char *name) { return option(count, words, name, NULL) != NULL; }
 
 static unsigned long number(int count, char **words, const char *name, const char *otherwise) {
     return strtoul(option(count, words, name, otherwise), NULL, 10);
@@ -161,6 +164,7 @@ int main(int count, char **words) {
     line.receive = receive;
     mrd_uplink_begin(&uplink, &device, &line, name, token_size > 0 ? shown : NULL, (size_t)token_size);
     if (provisioned.guard.key_count > 0) mrd_uplink_guard(&uplink, &provisioned.guard);
+    if (!is_set(count, words, "--deaf")) mrd_remote_begin(&uplink);
     uint32_t begun = flash.port.ms(&flash), measured = begun - (uint32_t)every, idle_since = begun;
     bool flooding = false;
     for (;;) {
