@@ -1,22 +1,33 @@
 #include "locate.h"
 
+/* Each of these has much on the stack, which is free again before the next one begins: in one function, it would add up. */
+#ifdef __GNUC__
+#define APART __attribute__((noinline))
+#else
+#define APART
+#endif
+
+/* Corrections of the clock that stand so many sectors behind a record are found. */
+enum { AHEAD = 4 };
+
 /* A sector as its catalog describes it, and how far it was walked. */
 typedef struct {
-    mrd_definition log; /* the log that is looked for */
     uint32_t serial, epoch;
     uint64_t sequence, clock;
-    uint32_t same;                    /* events since the clock changed */
-    uint16_t appended[MRD_LOGS_MAX];  /* records of each log since the catalog */
-    uint8_t triggers[MRD_LOGS_MAX];   /* functions that are bound to each log */
+    uint32_t same;                   /* events since the clock changed */
+    uint16_t appended[MRD_LOGS_MAX]; /* records of each log since the catalog */
+    uint8_t triggers[MRD_LOGS_MAX];  /* functions that are bound to each log */
 } sector;
 
-/* What only the walk has seen of a record. */
+/* Where a record is, and what only the walk to it has seen. */
 typedef struct {
     uint32_t serial, epoch, same;
+    uint64_t before; /* the seqno of the log before this sector */
     uint64_t sequence, clock;
     bool of_run;
-    uint8_t function, on;  /* the function whose run appended it, and the log of the record that ran it, as numbers in the catalog */
-    uint64_t ran_for;      /* the seqno of that record */
+    uint8_t log;          /* its number in the catalog */
+    uint8_t function, on; /* the function whose run appended it, and the log of the record that ran it, as numbers in the catalog */
+    uint64_t behind;      /* the seqno of that record is so much less than that of its log before this sector, modulo 2^64 */
 } place;
 
 void mrd_event_id(const mrd *device, uint32_t epoch, uint64_t sequence, mrd_cause *id) {
@@ -36,24 +47,44 @@ static bool open_catalog(mrd *device, uint32_t serial, mrd_walk *walk, mrd_heade
     return true;
 }
 
-/* The definition of a log or a function by its number. */
-static bool define(mrd *device, uint32_t serial, uint8_t what, uint8_t id, mrd_definition *found) {
+/* The name of a log or a function by its number, and, of a log, its seqno before this sector. */
+static APART bool name_of(mrd *device, uint32_t serial, uint8_t what, uint8_t id, char name[MRD_NAME_MAX + 1], uint64_t *seqno) {
     mrd_walk walk;
     mrd_header header;
     mrd_reader reader;
+    mrd_definition found;
     if (!open_catalog(device, serial, &walk, &header, &reader)) return false;
-    while (mrd_catalog_next(&reader, found, NULL)) {
-        if (found->what == what && found->id == id) return true;
+    while (mrd_catalog_next(&reader, &found, NULL)) {
+        if (found.what != what || found.id != id) continue;
+        memcpy(name, found.text, found.name_size);
+        name[found.name_size] = 0;
+        *seqno = found.seqno;
+        return true;
     }
     return false;
 }
 
-static bool begin(mrd *device, const mrd_definition *log, uint32_t serial, mrd_walk *walk, sector *of) {
+/* Which TRIGGER behind a record is that of this function: the functions of a log have one each, in the order of their numbers. 0: none. */
+static APART uint64_t trigger_of(mrd *device, const place *at, const char *function) {
+    mrd_walk walk;
+    mrd_header header;
+    mrd_reader reader;
+    mrd_definition found;
+    uint64_t trigger = 1;
+    if (!open_catalog(device, at->serial, &walk, &header, &reader)) return 0;
+    while (mrd_catalog_next(&reader, &found, NULL)) {
+        if (found.what != MRD_DEFINE_FUNCTION || found.on != at->log) continue;
+        if (mrd_is_same(function, found.text, found.name_size)) return trigger;
+        trigger++;
+    }
+    return 0;
+}
+
+static APART bool begin(mrd *device, uint32_t serial, mrd_walk *walk, sector *of) {
     mrd_header header;
     mrd_reader reader;
     mrd_definition found;
     memset(of, 0, sizeof *of);
-    of->log = *log;
     of->serial = serial;
     if (!open_catalog(device, serial, walk, &header, &reader)) return false;
     of->epoch = header.epoch;
@@ -76,17 +107,15 @@ static void pass(sector *of, const mrd_entry *entry) {
 }
 
 /* The run whose DONE stands behind the record, in the same burst. */
-static void note_run(mrd *device, const sector *of, const mrd_entry *done, place *at) {
-    mrd_definition log;
-    at->of_run = define(device, of->serial, MRD_DEFINE_LOG, done->log, &log);
-    if (!at->of_run) return;
+static void note_run(const sector *of, const mrd_entry *done, place *at) {
+    at->of_run = true;
     at->function = done->id;
     at->on = done->log;
-    at->ran_for = log.seqno + of->appended[done->log % MRD_LOGS_MAX] - done->value;
+    at->behind = done->value - of->appended[done->log % MRD_LOGS_MAX];
 }
 
 /* Walks a sector up to a record; and, if a run appended it, up to the end of that run. */
-static int walk_to(mrd *device, mrd_walk *walk, sector *of, uint64_t seqno, mrd_located *found, place *at) {
+static APART int walk_to(mrd *device, mrd_walk *walk, sector *of, uint64_t seqno, mrd_located *found, place *at) {
     mrd_reader reader;
     mrd_entry entry;
     bool is_found = false;
@@ -97,13 +126,12 @@ static int walk_to(mrd *device, mrd_walk *walk, sector *of, uint64_t seqno, mrd_
         while (mrd_next_entry(&reader, &entry)) {
             if (entry.kind == MRD_OPEN) of->epoch = entry.epoch;
             if (is_found && entry.kind == MRD_DONE) {
-                note_run(device, of, &entry, at);
+                note_run(of, &entry, at);
                 return 0;
             }
-            if (entry.kind == MRD_APPEND) of->appended[entry.id % MRD_LOGS_MAX]++;
-            bool is_it = entry.kind == MRD_APPEND && entry.id == of->log.id && of->log.seqno + of->appended[entry.id % MRD_LOGS_MAX] == seqno;
-            if (is_it) {
-                at->serial = of->serial;
+            uint8_t log = entry.id % MRD_LOGS_MAX;
+            if (entry.kind == MRD_APPEND) of->appended[log]++;
+            if (entry.kind == MRD_APPEND && entry.id == at->log && at->before + of->appended[log] == seqno) {
                 at->epoch = of->epoch;
                 at->sequence = of->sequence;
                 at->clock = of->clock;
@@ -121,11 +149,9 @@ static int walk_to(mrd *device, mrd_walk *walk, sector *of, uint64_t seqno, mrd_
     return MRD_RECORD_DAMAGED;
 }
 
-/* Finds the sector that has a record: it is the newest one before which the log was shorter. */
-static int find(mrd *device, const char *log, uint64_t seqno, mrd_located *found, place *at) {
+/* Finds the sector that has a record: the newest one before which the log was shorter. Returns 1 then; 0 if only a copy is there; or an error. */
+static APART int find_sector(mrd *device, const char *log, uint64_t seqno, mrd_located *found, place *at) {
     mrd_definition definition;
-    mrd_walk walk;
-    sector of;
     uint32_t serial = device->serial;
     if (serial == MRD_NO_SERIAL) return MRD_ABOVE_TAIL;
     for (;; serial--) {
@@ -140,47 +166,68 @@ static int find(mrd *device, const char *log, uint64_t seqno, mrd_located *found
         }
         if (!has || last) return last ? MRD_BELOW_HISTORY : MRD_RECORD_DAMAGED;
     }
-    if (!begin(device, &definition, serial, &walk, &of)) return MRD_RECORD_DAMAGED;
+    at->serial = serial;
+    at->log = definition.id;
+    at->before = definition.seqno;
+    return 1;
+}
+
+static APART int find(mrd *device, const char *log, uint64_t seqno, mrd_located *found, place *at) {
+    mrd_walk walk;
+    sector of;
+    memset(at, 0, sizeof *at);
+    int result = find_sector(device, log, seqno, found, at);
+    if (result <= 0) return result;
+    if (!begin(device, at->serial, &walk, &of)) return MRD_RECORD_DAMAGED;
     return walk_to(device, &walk, &of, seqno, found, at);
 }
 
-/* The id of a run is that of the TRIGGER that follows its record: the functions of a log have one each, in the order of their numbers. */
-static void cause_of_run(mrd *device, const place *of, mrd_cause *cause) {
-    mrd_definition function, log, other;
-    char name[MRD_NAME_MAX + 1];
+/* The id of a run is that of its TRIGGER, which follows the record that ran it. */
+static APART void cause_of_run(mrd *device, const place *of, mrd_cause *cause) {
+    char function[MRD_NAME_MAX + 1], log[MRD_NAME_MAX + 1];
     mrd_located record;
     place at;
+    uint64_t seqno;
+    if (!name_of(device, of->serial, MRD_DEFINE_FUNCTION, of->function, function, &seqno)) return;
+    if (!name_of(device, of->serial, MRD_DEFINE_LOG, of->on, log, &seqno)) return;
+    if (find(device, log, seqno - of->behind, &record, &at) < 0 || at.sequence == 0) return;
+    /* The numbers of functions may be others in the sector of the record. */
+    uint64_t trigger = trigger_of(device, &at, function);
+    if (trigger > 0) mrd_event_id(device, at.epoch, at.sequence + trigger, cause);
+}
+
+/* By how many milliseconds the clock was corrected behind a record, before the next start: its time was too early by that. */
+static APART uint64_t corrected_ms(mrd *device, const place *at) {
     mrd_walk walk;
-    mrd_header header;
     mrd_reader reader;
-    uint64_t trigger = 1;
-    if (!define(device, of->serial, MRD_DEFINE_FUNCTION, of->function, &function)) return;
-    if (!define(device, of->serial, MRD_DEFINE_LOG, of->on, &log)) return;
-    memcpy(name, log.text, log.name_size);
-    name[log.name_size] = 0;
-    memset(&at, 0, sizeof at);
-    if (find(device, name, of->ran_for, &record, &at) < 0 || at.sequence == 0) return;
-    /* The numbers may be others in the sector of the record. */
-    if (!mrd_catalog_find(device, at.serial, name, &log) || !open_catalog(device, at.serial, &walk, &header, &reader)) return;
-    while (mrd_catalog_next(&reader, &other, NULL)) {
-        if (other.what != MRD_DEFINE_FUNCTION || other.on != log.id) continue;
-        if (other.name_size == function.name_size && memcmp(other.text, function.text, function.name_size) == 0) {
-            mrd_event_id(device, at.epoch, at.sequence + trigger, cause);
-            return;
+    mrd_entry entry;
+    sector of;
+    uint64_t ms = 0;
+    if (at->epoch == device->epoch && device->jumped_ms == 0) return 0;
+    for (uint32_t serial = at->serial; serial <= device->serial && serial - at->serial <= AHEAD; serial++) {
+        if (!begin(device, serial, &walk, &of)) return ms;
+        while (mrd_next_burst(&walk)) {
+            mrd_reader_begin(&reader, device, walk.body, walk.end);
+            mrd_take_v(&reader);
+            while (mrd_next_entry(&reader, &entry)) {
+                bool is_behind = of.sequence > at->sequence;
+                if (is_behind && entry.kind == MRD_OPEN) return ms;
+                if (is_behind && entry.kind == MRD_CLOCK && entry.id == MRD_JUMP) ms += entry.value;
+                pass(&of, &entry);
+            }
         }
-        trigger++;
     }
+    return ms;
 }
 
 int mrd_locate(mrd *device, unsigned log, uint64_t seqno, mrd_located *found) {
     place at;
     memset(found, 0, sizeof *found);
-    memset(&at, 0, sizeof at);
     found->seqno = seqno;
     int result = find(device, device->logs[log].name, seqno, found, &at);
     if (result < 0 || at.sequence == 0) return result;
     mrd_event_id(device, at.epoch, at.sequence, &found->id);
-    found->hlc = ((at.clock * 1000) << 12) + at.same;
+    found->hlc = (((at.clock + corrected_ms(device, &at)) * 1000) << 12) + at.same;
     if (at.of_run) cause_of_run(device, &at, &found->cause);
     return 0;
 }

@@ -6,7 +6,7 @@
 
 typedef struct mrd_located {
     uint64_t seqno;
-    uint64_t hlc;        /* as in a frame; 0 if it is not known */
+    uint64_t hlc;        /* as in a frame, with the corrections of the clock that followed soon; 0 if it is not known */
     uint32_t body, size; /* the payload */
     mrd_cause id;        /* zero if the record was carried on and its original was dropped */
     mrd_cause cause;     /* zero if there is none, or the record that caused it was dropped */

@@ -4,6 +4,7 @@
 mod commands;
 mod fleet;
 mod identity;
+mod live;
 mod provisioning;
 mod seen;
 mod serial;
