@@ -8,8 +8,9 @@
  * identity, key, capability and host. With --linger, it stays for so long after everything was sent. `millrace device sim` starts
  * it. For tests: --cut-power K loses power in the K-th operation of the flash, with --way as in flash.h, and
  * --cut-line B loses the first connection after B bytes. --sectors N is the size of the flash. With --patience MS, it ends
- * if the last connection failed. With --deaf 1, it answers no requests but commands, as firmware without millrace_remote.h. With
- * --logs raw:100,other:3, it has these logs with these histories, each for commands, and no functions. With --flood N, it measures N more records at once after it has sent --after P pieces of sectors.
+ * if the last connection failed. With --deaf 1, it answers no requests but commands, as firmware without millrace_remote.h. With --logs
+ * raw:100,other:3, it has these logs with these histories, each for commands, and no functions. With --flood N, it measures N more records at
+ * once after it has sent --after P pieces of sectors.
  *
  * With --slots FOLDER, as examples/boot.c starts it, it takes updates of its firmware (millrace_update.h) for slots of --slot-bytes N; new
  * firmware tries for --trial MS to reach a host. STATION_VERSION is the version of this one.

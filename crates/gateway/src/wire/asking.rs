@@ -208,7 +208,7 @@ struct Line {
 
 /// A device since the host has started.
 #[derive(Debug, Default)]
-struct Known {
+struct KnownDevice {
     line: Option<Line>,
     /// When it connected, the last times.
     came: VecDeque<Instant>,
@@ -218,12 +218,12 @@ struct Known {
 /// The devices that have been connected since the host has started. There are no more than the namespaces know.
 #[derive(Debug, Default)]
 pub(crate) struct Askable {
-    known: Mutex<HashMap<(Name, String), Known>>,
+    known: Mutex<HashMap<(Name, String), KnownDevice>>,
     connections: AtomicU64,
 }
 
 impl Askable {
-    fn known(&self) -> MutexGuard<'_, HashMap<(Name, String), Known>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<(Name, String), KnownDevice>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -234,7 +234,7 @@ impl Askable {
         let until = tokio::time::Instant::now() + PATIENCE;
         let key = (access.served().name().clone(), device.to_owned());
         let line = match self.known().get(&key) {
-            Some(Known { line: Some(line), .. }) => line.clone(),
+            Some(KnownDevice { line: Some(line), .. }) => line.clone(),
             known => return Err(asleep(device, known, newest, Instant::now())),
         };
         let is_append = matches!(ask, RemoteRequest::Append { .. });
@@ -267,7 +267,7 @@ impl Askable {
 }
 
 /// That a device is not connected, and when it may be.
-fn asleep(device: &str, known: Option<&Known>, newest: Hlc, now: Instant) -> Error {
+fn asleep(device: &str, known: Option<&KnownDevice>, newest: Hlc, now: Instant) -> Error {
     let ago = |then: Instant| shown(now.saturating_duration_since(then));
     let detail = match known {
         Some(known) => match (expected(&known.came), known.left) {
@@ -305,7 +305,7 @@ fn expected(came: &VecDeque<Instant>) -> Option<Instant> {
 }
 
 /// What waits for the answer of a device.
-struct Waiting {
+struct AwaitedAnswer {
     ask: RemoteRequest,
     told: oneshot::Sender<Result<RemoteAnswer>>,
     _place: OwnedSemaphorePermit,
@@ -321,7 +321,7 @@ pub(super) struct Asking {
     /// The capability for the device was sent, and not refused.
     is_presented: Arc<AtomicBool>,
     questions: Arc<tokio::sync::Mutex<mpsc::Receiver<Question>>>,
-    waiting: Arc<Mutex<HashMap<u64, Waiting>>>,
+    waiting: Arc<Mutex<HashMap<u64, AwaitedAnswer>>>,
 }
 
 impl Drop for Asking {
@@ -390,7 +390,7 @@ impl Connection {
         }
         let Some(asking) = &mut self.asking else { return true };
         let found = asking.waiting().remove(&request);
-        if let Some(Waiting { ask, told, .. }) = found {
+        if let Some(AwaitedAnswer { ask, told, .. }) = found {
             let told_now = ask.told(&asking.key.1, frame);
             if let Err(error) = &told_now
                 && matches!(error.code(), Code::CapabilityDenied | Code::CapabilityRefused)
@@ -405,7 +405,7 @@ impl Connection {
 }
 
 impl Asking {
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Waiting>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, AwaitedAnswer>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -413,7 +413,7 @@ impl Asking {
 /// Waits for a question, and asks the device. What nobody waits for any more is not asked.
 async fn question(
     questions: Arc<tokio::sync::Mutex<mpsc::Receiver<Question>>>,
-    waiting: Arc<Mutex<HashMap<u64, Waiting>>>,
+    waiting: Arc<Mutex<HashMap<u64, AwaitedAnswer>>>,
     request: u64,
     present: impl Fn() -> Result<Option<Presentation>>,
 ) -> Result<Answer> {
@@ -429,7 +429,7 @@ async fn question(
                 continue;
             }
         };
-        let asked = Waiting { ask: ask.clone(), told, _place: place };
+        let asked = AwaitedAnswer { ask: ask.clone(), told, _place: place };
         waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(request, asked);
         return Ok(Answer::ToDevice(DeviceRequest::Asked { present, ask }));
     }
@@ -456,12 +456,12 @@ mod tests {
     #[test]
     fn the_error_says_when_a_device_comes_or_when_it_was_there() {
         let (came, start) = at(&[0, 60, 120]);
-        let known = |came: &VecDeque<Instant>| Known {
+        let known = |came: &VecDeque<Instant>| KnownDevice {
             line: None,
             came: came.clone(),
             left: Some(start + Duration::from_secs(121)),
         };
-        let said = |known: Option<&Known>, now: u64| {
+        let said = |known: Option<&KnownDevice>, now: u64| {
             let error = asleep("kitchen", known, Hlc::default(), start + Duration::from_secs(now));
             assert_eq!(error.code(), Code::DeviceAsleep);
             error.detail().to_owned()

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 /// What is read of a record; the rest is passed on as it is.
 #[derive(Deserialize)]
-struct Shown {
+struct DeviceRecord {
     seqno: u64,
     time: String,
     #[serde(flatten)]
@@ -25,7 +25,7 @@ struct Shown {
 }
 
 #[derive(Deserialize)]
-struct Part {
+struct DevicePart {
     records: Vec<Value>,
     next: u64,
 }
@@ -61,7 +61,7 @@ pub fn run(args: &DeviceGetArgs, global: &Global, out: &mut Out) -> Outcome {
     if out.json() {
         return Ok(out.object(&record)?);
     }
-    let bytes = bytes(&read::<Shown>(record)?)?;
+    let bytes = bytes(&read::<DeviceRecord>(record)?)?;
     if args.raw {
         return Ok(out.bytes(&bytes)?);
     }
@@ -73,7 +73,7 @@ pub fn run(args: &DeviceGetArgs, global: &Global, out: &mut Out) -> Outcome {
 fn range(host: &Remote, path: &str, (mut from, mut left): (u64, u64), args: &DeviceGetArgs, out: &mut Out) -> Outcome {
     let now_us = show::now_us();
     while left > 0 {
-        let Part { records, next } = host.document(&format!("{path}?from={from}&count={}", left.min(1000)))?;
+        let DevicePart { records, next } = host.document(&format!("{path}?from={from}&count={}", left.min(1000)))?;
         if records.is_empty() || next <= from {
             break;
         }
@@ -84,7 +84,7 @@ fn range(host: &Remote, path: &str, (mut from, mut left): (u64, u64), args: &Dev
                 out.object(&record)?;
                 continue;
             }
-            let record: Shown = read(record)?;
+            let record: DeviceRecord = read(record)?;
             let bytes = bytes(&record)?;
             if args.raw {
                 out.bytes(&bytes)?;
@@ -104,7 +104,7 @@ fn read<T: for<'de> Deserialize<'de>>(document: Value) -> Result<T> {
         .map_err(|error| Code::DocumentUnknown.error(format!("what the host says of the device: {error}")))
 }
 
-fn bytes(record: &Shown) -> Result<Vec<u8>> {
+fn bytes(record: &DeviceRecord) -> Result<Vec<u8>> {
     let odd = || Code::DocumentUnknown.error(format!("record {} has no bytes", record.seqno));
     record.bytes.bytes().ok().flatten().ok_or_else(odd)
 }
