@@ -27,6 +27,7 @@
 #include "../port/cortex_m/stack.h"
 #include "../port/cortex_m/uart.h"
 #include "millrace_provision.h"
+#include "millrace_remote.h"
 #ifdef SLOTS
 #include "../port/cortex_m/boot/slots.h"
 #endif
@@ -202,6 +203,7 @@ int main(void) {
     mrd_serial_begin(&serial, &provision.uart);
     mrd_uplink_begin(&uplink, &device, &serial.line, name, identity.token, identity.token_bytes);
     if (identity.guard.key_count > 0) mrd_uplink_guard(&uplink, &identity.guard);
+    mrd_remote_begin(&uplink);
     uint32_t measured = now;
     for (;;) {
         uint32_t newest = (uint32_t)mrd_latest(&device, "raw"), wait = MRD_IDLE_MS;

@@ -26,7 +26,7 @@ use commands::Refusal;
 use millrace_journal::{Catalog, Transaction};
 use millrace_namespace::{Namespace, admission::devices, names::newest_note};
 use millrace_wire::{
-    Code, Error, Name, NamespaceId, Result,
+    Code, Error, Hlc, Name, NamespaceId, Result,
     protocol::{Attach, Attached},
 };
 use serde::{Deserialize, Serialize};
@@ -175,6 +175,13 @@ pub fn missing(name: &str, refused: &[RefusedDevice]) -> Error {
 pub(crate) fn has_records(namespace: &Namespace, device: &str) -> Result<bool> {
     let bytes = newest_note(namespace, &devices::state_of(device)?)?;
     bytes.map_or(Ok(false), |bytes| decode(device, &bytes).map(|state| state.records > 0))
+}
+
+/// The time of the newest entry that has come of a device; zero if none has.
+pub(crate) fn newest_entry(namespace: &Namespace, device: &str) -> Result<Hlc> {
+    let missing = || Code::DeviceNotFound.error(format!("no device '{device}' is known to this namespace"));
+    let bytes = newest_note(namespace, &devices::state_of(device)?)?.ok_or_else(missing)?;
+    decode(device, &bytes).map(|state| Hlc::from_bits(state.clock))
 }
 
 /// Removes a device; its logs stay, and are logs like any other. The functions of this device alone stay as well, since their runs are part of the

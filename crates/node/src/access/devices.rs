@@ -16,7 +16,7 @@ use millrace_journal::{Log, lock_within};
 use millrace_namespace::admission::devices::state_of;
 use millrace_security::token::{Principal, Resource, Right, Token, inspect};
 use millrace_wire::{
-    Code, Error, HISTORY_DEFAULT, Result,
+    Code, Error, HISTORY_DEFAULT, Hlc, LogName, Result,
     protocol::{Attach, Attached, Entered, Entries, Life},
 };
 use std::{net::IpAddr, sync::Arc, time::Duration};
@@ -107,6 +107,20 @@ impl Access {
     pub(super) fn command(&self, device: &str, log: &str, data: &[u8]) -> Result<SentCommand> {
         self.check_append(&format!("{device}/{log}"), data.len(), None)?;
         commands::send(self.namespace(), device, log, data).map(|committed| committed.value)
+    }
+
+    /// Whether the caller may ask a device for what a log of it has, or append a record of so many bytes to it: that requires the right to read
+    /// this log, or to append to it, under its name here. Answers with the time of the newest entry that has come of the device.
+    pub fn asks_device(&self, device: &str, log: &str, append_bytes: Option<usize>) -> Gated<Hlc> {
+        let name = format!("{device}/{log}");
+        let check = || match append_bytes {
+            Some(bytes) => self.check_append(&name, bytes, None),
+            None => self.check(Right::Read, Resource::log(&name)),
+        };
+        self.inspect_if(check, |namespace| {
+            log.parse::<LogName>()?;
+            devices::newest_entry(namespace, device)
+        })
     }
 
     /// Begins an update of a device. This requires the right to append to its log `firmware`, under its name here.

@@ -35,6 +35,7 @@ pub fn run(command: &DeviceCommand, global: &Global, out: &mut Out) -> Outcome {
         DeviceCommand::FlashImage(args) => super::provision::flash_image(args, out),
         DeviceCommand::Dump(args) => super::dump::run(args, out),
         DeviceCommand::Send(args) => super::send::run(args, global, out),
+        DeviceCommand::Get(args) => super::ask::run(args, global, out),
         DeviceCommand::Update(args) => super::update::run(args, global, out),
         DeviceCommand::Verify(args) => super::verify::run(args, global, out),
         DeviceCommand::Sim(args) => sim(args),
