@@ -1,4 +1,4 @@
-//! `millrace device attach`: the thermometer on a board in QEMU, and the decoder of the host against that of the device.
+//! `millrace device attach`: the thermometer on a board in QEMU (more of it in `boards`), and the decoder of the host against that of the device.
 
 use super::{
     Random,

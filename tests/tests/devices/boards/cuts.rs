@@ -153,6 +153,7 @@ fn a_board_whose_power_is_cut_loses_nothing_that_was_flushed() {
     let mut flash = Flash { image: bench.place.path().join("0.img"), newest: 0, torn: false };
     let mut torn = 0;
     let cuts = std::env::var("MILLRACE_DEVICE_CUTS").map_or(CUTS, |cuts| cuts.parse().expect("a number"));
+    println!("seed {seed}");
     for cut in 1..=cuts {
         // Each cut has random numbers of its own: how many one takes depends on the pace of the machine.
         bench.random = Random((seed * 1000 + cut as u64) * 2 + 1);
