@@ -4,6 +4,7 @@
 use super::{Board, Machine, READINGS, attach, await_readings, has_readings, made};
 use millrace_tests::{Ended, Host, Place, eventually};
 use serde_json::{Value, json};
+use std::fs;
 
 /// A board, its host, and the command between them.
 struct Bench {
@@ -50,10 +51,10 @@ impl Bench {
 
     /// The firmware fails, and what ran before runs again.
     #[track_caller]
-    fn goes_back(&self, image: &str, said: &str) {
+    fn goes_back(&self, image: &str, said: &str, (version, slot): (&str, u32)) {
         self.place.run(update(image, "9")).fails("MR6348", 1);
         self.line.line_with(&[said]);
-        self.starts("1", 0);
+        self.starts(version, slot);
     }
 
     fn started(&self) -> u64 {
@@ -108,15 +109,20 @@ fn a_board_runs_new_firmware_from_either_slot_and_loses_no_record() {
 fn a_board_goes_back_from_firmware_that_crashes_hangs_is_none_or_reaches_no_host() {
     let images = ["crashes", "hangs", "renamed", "2"].map(image);
     let bench = Bench::new(false);
-    bench.goes_back(&images[0], "boot: slot 1");
-    bench.goes_back(&images[1], "boot: slot 1");
+    bench.goes_back(&images[0], "boot: slot 1", ("1", 0));
+    bench.goes_back(&images[1], "boot: slot 1", ("1", 0));
     // Its name is that of another device, and the host refuses it.
-    bench.goes_back(&images[2], "thermometer cellar");
-    bench.place.write("none.bin", "This is no firmware.");
-    bench.goes_back("none.bin", "no whole image");
+    bench.goes_back(&images[2], "thermometer cellar", ("1", 0));
     assert_eq!(bench.firmware()["update"]["code"], "MR6348");
     assert_eq!(state(&bench.update(&images[3], "2", &[]).ok()), "confirmed");
     bench.starts("2", 1);
+    // The boot loader does not start these, and goes back to the firmware before, which is not that of the factory.
+    bench.place.write("none.bin", "This is no firmware.");
+    bench.goes_back("none.bin", "no whole image", ("2", 1));
+    let mut damaged = fs::read(&images[0]).unwrap();
+    *damaged.last_mut().unwrap() ^= 1;
+    fs::write(bench.place.path().join("damaged.bin"), damaged).unwrap();
+    bench.goes_back("damaged.bin", "no whole image", ("2", 1));
     await_readings(&bench.place);
     has_readings(&bench.place, "kitchen", READINGS as u64);
 }
