@@ -1,4 +1,4 @@
-/* board.c - a thermometer on the board mps2-an385 in QEMU, without an operating system: it measures once an hour, here ten times a second,
+/* board.c - a thermometer on a board in QEMU, without an operating system: it measures once an hour, here ten times a second,
  * computes means (mean.c), and sends everything to a host on its serial port, which boot messages share.
  *
  *     make -C device firmware
@@ -22,6 +22,7 @@
  * On its third day the sensor repeats one reading. After READINGS hours the board measures no more. Its flash is memory, so each start
  * of QEMU without such an image is that of a new device; IDENTITY tells them apart only if it is compiled in.
  */
+#include "../port/cortex_m/area.h"
 #include "../port/cortex_m/board.h"
 #include "../port/cortex_m/stack.h"
 #include "../port/cortex_m/uart.h"
@@ -35,8 +36,8 @@
 #ifndef IDENTITY
 #define IDENTITY 0x4B17C4E20385
 #endif
-#ifndef NAME
-#define NAME "kitchen"
+#ifndef DEVICE_NAME
+#define DEVICE_NAME "kitchen"
 #endif
 #ifndef READINGS
 #define READINGS 96
@@ -47,17 +48,21 @@
 #ifndef TRIAL_MS
 #define TRIAL_MS MRD_TRIAL_MS
 #endif
-
-enum { SECTORS = 16, SECTOR_BYTES = 4096, MEASURE_MS = 100, STUCK_FROM = 49, STUCK_TO = 72, TEXT = 8, CYCLES_OF_MS = 25000,
-       WATCH_MS = 500 };
+#ifndef MEASURE_MS
+#define MEASURE_MS 100
+#endif
+#ifndef ON_FULL
+#define ON_FULL MRD_DROP
+#endif
 
 /* As `flash-image` makes it: the identity in two sectors, and then the journal. */
+enum { IDENTITY_SECTORS = 2, SECTORS = BOARD_SECTORS - IDENTITY_SECTORS };
+enum { STUCK_FROM = 49, STUCK_TO = 72, TEXT = 8, WATCH_MS = 500 };
+
 #define FLASH ((uint8_t *)BOARD_KEPT)
-#define AREA (FLASH + 2 * SECTOR_BYTES)
+#define JOURNAL (FLASH + IDENTITY_SECTORS * BOARD_SECTOR_BYTES)
 #define COUNTER (*(volatile uint32_t *)0xE000E018)
 
-void *memcpy(void *to, const void *from, size_t size);
-void *memset(void *to, int byte, size_t size);
 int mean_handle(const struct mr_record *record);
 
 #ifdef SLOTS
@@ -77,22 +82,6 @@ static mrd_identity identity;
 static uint8_t identity_bytes[MRD_IDENTITY_MAX];
 static mrd_provision provision;
 static mrd_random source;
-
-/* The context of both ports is where their flash begins. */
-static int read_area(void *context, uint32_t at, void *bytes, uint32_t size) {
-    memcpy(bytes, (const uint8_t *)context + at, size);
-    return 0;
-}
-
-static int program_area(void *context, uint32_t at, const void *bytes, uint32_t size) {
-    memcpy((uint8_t *)context + at, bytes, size);
-    return 0;
-}
-
-static int erase_area(void *context, uint32_t at) {
-    memset((uint8_t *)context + at, 0xFF, SECTOR_BYTES);
-    return 0;
-}
 
 static uint32_t read_clock(void *context) {
     (void)context;
@@ -114,11 +103,12 @@ static void begin_random(void) {
 /* What a device would do with its settings; here it says that it has them. */
 int apply_handle(const mr_record *record) { return mr_append("applied", record->data, record->size); }
 
-static const mrd_port identity_port = {.read = read_area, .program = program_area, .erase = erase_area, .context = FLASH,
-                                       .sectors = 2, .sector_bytes = SECTOR_BYTES, .unit = 8, .torn_bytes = 8};
-static mrd_port port = {.read = read_area, .program = program_area, .erase = erase_area, .ms = read_clock, .context = AREA, .mapped = AREA,
-                        .sectors = SECTORS, .sector_bytes = SECTOR_BYTES, .unit = 8, .torn_bytes = 8, .namespace_id = IDENTITY,
-                        .retained = &retained};
+static area identity_area = {FLASH, BOARD_SECTOR_BYTES}, journal_area = {JOURNAL, BOARD_SECTOR_BYTES};
+static const mrd_port identity_port = {.read = area_read, .program = area_program, .erase = area_erase, .context = &identity_area,
+                                       .sectors = IDENTITY_SECTORS, .sector_bytes = BOARD_SECTOR_BYTES, .unit = 8, .torn_bytes = 8};
+static mrd_port port = {.read = area_read, .program = area_program, .erase = area_erase, .ms = read_clock, .context = &journal_area,
+                        .mapped = JOURNAL, .sectors = SECTORS, .sector_bytes = BOARD_SECTOR_BYTES, .unit = 8, .torn_bytes = 8,
+                        .namespace_id = IDENTITY, .retained = &retained};
 static const mrd_log logs[LOGS] = {{"raw", 2000, 0}, {"mean", 500, 0}, {"config", 1, MRD_KEEP | MRD_COMMANDS}, {"applied", 100, 0},
 #ifdef SLOTS
                                    MRD_UPDATE_LOGS
@@ -184,22 +174,21 @@ static uint32_t step_updates(void) { return MRD_IDLE_MS; }
 #endif
 
 int main(void) {
-    uart_begin(16);
-    board_start_ticks(CYCLES_OF_MS);
-    uart_print("thermometer " NAME " on mps2-an385, version " BOARD_VERSION "\n");
-    const char *name = NAME;
+    uart_begin(115200);
+    board_start_ticks(BOARD_HZ / 1000);
+    uart_print("thermometer " DEVICE_NAME " on " BOARD_NAME ", version " BOARD_VERSION "\n");
+    const char *name = DEVICE_NAME;
     mrd_provision_begin(&provision, &uart, &identity_port, NULL, NULL);
     if (mrd_identity_load(&identity, &identity_port, identity_bytes) == 0) {
         name = identity.name;
         port.namespace_id = identity.namespace_id;
         uart_print("identity in flash\n");
-    } else if (*(const uint32_t *)AREA == 0) {
-        memset(AREA, 0xFF, SECTORS * SECTOR_BYTES); /* the board was switched on: flash would have been erased */
     }
     mrd_stack_begin(&port, stack, sizeof stack);
     int opened = open_journal();
-    if (opened == MRD_OTHER_NAMESPACE) {
-        /* It was provisioned since the last start. What the device measured before belongs to no host. */
+    if (opened == MRD_OTHER_NAMESPACE || opened == MRD_NOT_A_NAMESPACE) {
+        /* It was provisioned since the last start, and what the device measured before belongs to no host; or it was just switched on, and
+         * this memory is no flash that was erased. */
         mrd_erase(&port);
         opened = open_journal();
     }
@@ -208,6 +197,7 @@ int main(void) {
         uart_print(device.why);
         return 1;
     }
+    device.on_full = ON_FULL;
     begin_random();
     mrd_serial_begin(&serial, &provision.uart);
     mrd_uplink_begin(&uplink, &device, &serial.line, name, identity.token, identity.token_bytes);
@@ -218,8 +208,9 @@ int main(void) {
         if (newest < READINGS && now - measured >= MEASURE_MS) {
             char text[TEXT];
             measured += MEASURE_MS;
-            if (mrd_append(&device, "raw", text, measure(text, newest + 1), NULL) < 0) return 1;
-            if (newest + 1 == READINGS) uart_print("measured everything\n");
+            int64_t appended = mrd_append(&device, "raw", text, measure(text, newest + 1), NULL);
+            if (appended < 0 && appended != MRD_FULL) return 1;
+            if (appended == READINGS) uart_print("measured everything\n");
         }
         int64_t step = mrd_step(&device);
         uint32_t send = mrd_uplink_step(&uplink), rest = step_updates();

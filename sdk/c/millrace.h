@@ -176,7 +176,7 @@ static void mr_copy_(unsigned char *to, const unsigned char *from, size_t size);
 #endif
 
 /* ------------------------------------------------------------------------------------------------- WebAssembly */
-#ifdef __wasm__
+#if defined(__wasm__) && !defined(MILLRACE_DEVICE) /* a device may be compiled to WebAssembly as well */
 
 #define MR_IMPORT_(name) __attribute__((import_module("millrace"), import_name(#name)))
 

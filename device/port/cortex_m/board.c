@@ -1,10 +1,11 @@
-/* board.c - what a program without a C library needs on the board mps2-an385 in QEMU: a start, output and an end.
+/* board.c - what a program without a C library needs on a board in QEMU: a start, output and an end. What differs
+ * between boards is in memory.ld and registers.h of each.
  *
  * Not a port for real boards: the flash is memory, and output goes to the debugger (semihosting).
  */
 #include "board.h"
 
-extern uint32_t data_start, data_end, data_load, bss_start, bss_end;
+extern uint32_t data_start, data_end, data_load, bss_start, bss_end, stack_top;
 int main(void);
 
 /* Words at any address, as this processor allows. The C libraries of its vendors copy words, too. */
@@ -85,7 +86,7 @@ bool board_limit(const char *name, uint32_t value, uint32_t limit) {
     return value <= limit;
 }
 
-/* The timer counts cycles of 25 MHz; with -icount shift=0, an instruction takes a nanosecond. */
+/* The timer counts cycles; with -icount shift=0, an instruction takes a nanosecond. */
 #define SYSTICK ((volatile uint32_t *)0xE000E010)
 static uint32_t started;
 
@@ -96,7 +97,7 @@ void board_count(void) {
     started = SYSTICK[2];
 }
 
-uint32_t board_counted(void) { return ((started - SYSTICK[2]) & 0xFFFFFF) * 40; }
+uint32_t board_counted(void) { return ((started - SYSTICK[2]) & 0xFFFFFF) * (1000000000u / BOARD_HZ); }
 
 void reset(void);
 void reset(void) {
@@ -114,7 +115,7 @@ __attribute__((weak)) void board_fault(void) {
 
 __attribute__((weak)) void board_tick(void) {}
 
-/* The watchdog's first warning; it resets the board at the second one. */
+/* The watchdog's first warning, on boards where it is this interrupt; it resets the board at the second one. */
 static void wait_for_reset(void) {
     for (;;) continue;
 }
@@ -125,10 +126,9 @@ void board_reset(void) {
     for (;;) continue;
 }
 
-#define WATCHDOG ((volatile uint32_t *)0x40008000)
 void board_watch(uint32_t cycles) {
-    WATCHDOG[0] = cycles;
-    WATCHDOG[2] = 3;
+    BOARD_WATCHDOG[0] = cycles;
+    BOARD_WATCHDOG[2] = 3;
 }
 
 void board_start_ticks(uint32_t cycles) {
@@ -138,6 +138,6 @@ void board_start_ticks(uint32_t cycles) {
 }
 
 __attribute__((section(".vectors"), used)) static const void *const vectors[16] = {
-    (const void *)0x20400000,  (const void *)reset,       (const void *)wait_for_reset, (const void *)board_fault,
+    (const void *)&stack_top,  (const void *)reset,       (const void *)wait_for_reset, (const void *)board_fault,
     (const void *)board_fault, (const void *)board_fault, (const void *)board_fault,    [15] = (const void *)board_tick,
 };

@@ -91,7 +91,7 @@ int main(void) {
     mrd_serial_begin(&serial, &uart);
     guard.keys = keys;
     guard.key_count = 1;
-    board_start_ticks(25000);
+    board_start_ticks(BOARD_HZ / 1000);
     for (unsigned i = 0; i < CYCLES; i++) {
         if (mrd_open(&device, &port, logs, 3, functions, 1, memory, sizeof memory) < 0) return 1;
         if (mrd_wake(&device, &nap, 1000) != (i > 0)) return 1;

@@ -1,7 +1,7 @@
 //! A device (`device/examples/station.c`, on the port to POSIX) that sends its journal to a real host: whatever breaks, the host has every
 //! record once, under the device's number; and nobody takes another device, or an older state of this one, for it.
 
-mod board_updates;
+mod boards;
 mod commands;
 mod fleet;
 mod identity;

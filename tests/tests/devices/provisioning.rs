@@ -1,7 +1,7 @@
 //! `millrace device provision --serial`: a board in QEMU that has no identity gets one over its line; and devices of this file, which answer as
 //! they like.
 
-use super::serial::{Board, attach};
+use super::boards::{Board, attach};
 use millrace_device::serial::{Decoder, Found, Frame, Kind};
 use millrace_tests::{Ended, Place, eventually};
 use std::{

@@ -1,32 +1,13 @@
 //! `millrace device attach`: the thermometer on a board in QEMU, and the decoder of the host against that of the device.
 
-use super::Random;
-use millrace_device::serial::{Decoder, Found, Frame, Kind};
-use millrace_tests::{Host, Place, end, eventually};
-use serde_json::Value;
-use std::{
-    fmt::Write as _,
-    fs,
-    io::{BufRead, BufReader},
-    os::unix::net::UnixListener,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+use super::{
+    Random,
+    boards::{Board, Machine, attach, device, has_everything, latest, made},
 };
-
-/// How many hours the board measures.
-const READINGS: usize = 96;
-
-fn device() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("device")
-}
-
-/// A program of `device/`, compiled by the first test that asks for it.
-pub(super) fn made(target: &str, more: &[&str]) -> PathBuf {
-    let mut made = Command::new("flock");
-    made.arg(device().join("Makefile")).args(["make", "-s", "-C"]).arg(device()).args(more).arg(target);
-    assert!(made.status().expect("make starts").success(), "{target} is not compiled");
-    device().join(target)
-}
+use millrace_device::serial::{Decoder, Found, Frame, Kind};
+use millrace_tests::{Place, end, eventually};
+use serde_json::Value;
+use std::{fmt::Write as _, fs, os::unix::net::UnixListener, path::Path, process::Command};
 
 fn line(found: Found) -> Option<String> {
     match found {
@@ -111,90 +92,6 @@ fn the_host_and_the_device_find_the_same_frames() {
     assert_eq!(encoded.stdout, bytes);
 }
 
-/// The board, and the cable between it and the computer.
-pub(super) struct Board {
-    parts: Vec<Child>,
-    pub port: PathBuf,
-}
-
-impl Drop for Board {
-    fn drop(&mut self) {
-        for part in &mut self.parts {
-            let _ = part.kill();
-            let _ = part.wait();
-        }
-    }
-}
-
-impl Board {
-    /// Boots one in `folder`. `kind` is that of the port, `tty` or `socket`; `noise` as in cable.py.
-    pub fn boot(folder: &Path, kind: &str, noise: u32) -> Self {
-        Self::boot_with(folder, kind, noise, &[])
-    }
-
-    /// The same, with more arguments for QEMU.
-    fn boot_with(folder: &Path, kind: &str, noise: u32, more: &[&str]) -> Self {
-        Self::start("build/arm/board.elf", folder, kind, noise, more)
-    }
-
-    /// One that starts this program of `device/`.
-    pub fn start(program: &str, folder: &Path, kind: &str, noise: u32, more: &[&str]) -> Self {
-        let firmware = made(program, &[]);
-        let (uart, port) = (folder.join("uart"), folder.join(format!("port-{kind}")));
-        let mut qemu = Command::new("qemu-system-arm");
-        qemu.args(["-M", "mps2-an385", "-display", "none", "-monitor", "none", "-serial"]);
-        qemu.arg(format!("unix:{},server=on", uart.display())).arg("-kernel").arg(firmware).args(more);
-        let mut parts = vec![qemu.stdin(Stdio::null()).spawn().expect("install qemu-system-arm: scripts/setup.sh")];
-        eventually("QEMU listens", || uart.exists());
-        let cable = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/devices/cable.py");
-        let mut cable = Command::new("python3")
-            .arg(cable)
-            .arg(kind)
-            .args([&port, &uart])
-            .arg(noise.to_string())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3");
-        let mut ready = String::new();
-        BufReader::new(cable.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        assert_eq!(ready, "ready\n");
-        parts.push(cable);
-        Self { parts, port }
-    }
-}
-
-pub(super) fn attach(place: &Place, port: &Path, more: &[&str]) -> Host {
-    let port = port.to_str().unwrap();
-    Host::start(place.command(["--json", "device", "attach", port].iter().chain(more)))
-}
-
-fn latest(place: &Place) -> u64 {
-    let found = place.run(["--json", "log", "stat", "kitchen/raw"]);
-    if found.code == 0 { found.object()["latest"].as_u64().unwrap_or(0) } else { 0 }
-}
-
-/// The host has what the board measured, each reading once and in order, and the mean of each.
-#[track_caller]
-pub(super) fn has_readings(place: &Place) {
-    for at_least in (0..READINGS as u64).step_by(10) {
-        eventually("more records are here", || latest(place) >= at_least);
-    }
-    eventually("the host has everything", || place.run(["log", "get", "kitchen/mean", "96"]).code == 0);
-    let (raw, means) = (place.records("kitchen/raw"), place.records("kitchen/mean"));
-    assert_eq!((raw.len(), means.len()), (READINGS, READINGS));
-    // On the third day the sensor repeats one reading.
-    assert!(raw[48..72].iter().all(|reading| *reading == raw[48]), "{raw:?}");
-    assert_eq!((&*raw[0], &*raw[12], &*raw[95]), ("18.00", "24.01", "18.76"));
-}
-
-/// The same, and no record was lost.
-#[track_caller]
-fn has_everything(place: &Place) {
-    has_readings(place);
-    let shown = place.run(["--json", "device", "show", "kitchen"]).ok().object();
-    assert_eq!((&shown["lost_records"], &shown["records"]), (&0.into(), &(2 * READINGS).into()), "{shown}");
-}
-
 #[test]
 fn a_board_delivers_each_record_once_whoever_restarts() {
     let place = Place::new();
@@ -202,12 +99,12 @@ fn a_board_delivers_each_record_once_whoever_restarts() {
     let board = Board::boot(place.path(), "socket", 0);
     let line = attach(&place, &board.port, &[]);
     assert!(line.announcement().contains("attached"), "{}", line.announcement());
-    eventually("the first records are here", || latest(&place) >= 10);
+    eventually("the first records are here", || latest(&place, "kitchen/raw") >= 10);
     line.signal("KILL");
     line.ended();
     let line = attach(&place, &board.port, &[]);
-    let now = latest(&place);
-    eventually("more records are here", || latest(&place) > now);
+    let now = latest(&place, "kitchen/raw");
+    eventually("more records are here", || latest(&place, "kitchen/raw") > now);
     host.signal("KILL");
     host.ended();
     let _host = place.serve();
@@ -243,7 +140,7 @@ fn a_board_with_an_identity_in_its_flash_is_encrypted_and_takes_commands_from_it
     bytes[30] ^= 1;
     fs::write(&path, bytes).unwrap();
     let loader = format!("loader,file={},addr=0x21000000,force-raw=on", path.display());
-    let board = Board::boot_with(place.path(), "socket", 0, &["-device", &loader]);
+    let board = Board::boot_on(Machine::Mps2, place.path(), "socket", 0, &["-device", &loader]);
     place.run(["device", "send", "attic", "config", "every=60"]).ok();
     let line = attach(&place, &board.port, &[]);
     line.line_with(&["text", "identity in flash"]);

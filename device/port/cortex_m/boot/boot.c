@@ -26,8 +26,7 @@ static mrd_boot boot;
 
 /* The size of the image in a slot, or 0 if none is whole. */
 static uint32_t whole(int slot) {
-    const mrd_port *port = board_slot(slot);
-    const uint8_t *image = (const uint8_t *)port->context;
+    const uint8_t *image = board_image(slot);
     uint32_t size = mrd_load4(image + SIZE_AT);
     bool fits = size >= VECTORS_BYTES && size <= BOARD_SLOT_BYTES - 4 && size % 4 == 0;
     return fits && mrd_crc(0, image, size) == mrd_load4(image + size) ? size : 0;
@@ -56,13 +55,11 @@ static int choose(void) {
 }
 
 #define VECTOR_TABLE (*(volatile uint32_t *)0xE000ED08)
-#define UART ((volatile uint32_t *)0x40004000)
 
 /* The first two vectors are the end of the main stack, and where the firmware begins. */
 static void start(int slot) {
-    const mrd_port *port = board_slot(slot);
     uint32_t *loaded = (uint32_t *)BOARD_LOADED;
-    memcpy(loaded, port->context, whole(slot));
+    memcpy(loaded, board_image(slot), whole(slot));
     VECTOR_TABLE = BOARD_LOADED;
     board_watch(BOARD_WATCH_CYCLES);
     __asm__ volatile("msr msp, %0\n bx %1" : : "r"(loaded[0]), "r"(loaded[1]) : "memory");
@@ -71,8 +68,8 @@ static void start(int slot) {
 void board_fault(void) { board_reset(); }
 
 int main(void) {
-    UART[4] = 16;
-    UART[2] = 1; /* it sends only: what comes is for the firmware */
+    BOARD_UART[4] = BOARD_HZ / 115200;
+    BOARD_UART[2] = 1; /* it sends only: what comes is for the firmware */
     int slot = board_slots_open(&boot) == 0 ? choose() : MRD_BOOT_FAILED;
     if (slot < 0) {
         uart_print("boot: the flash of the marks failed\n");

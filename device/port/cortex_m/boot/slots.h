@@ -24,5 +24,7 @@ enum { BOARD_WATCH_CYCLES = 75000000 }; /* 3 s */
 /* Opens the slots, and sets `reset`. Returns 0, or what mrd_boot_open returned. */
 int board_slots_open(mrd_boot *boot);
 const mrd_port *board_slot(int slot);
+/* Its bytes, which this processor can read. */
+const uint8_t *board_image(int slot);
 
 #endif

@@ -1,16 +1,16 @@
 //! Updates of firmware over a serial line, on a board in QEMU with two slots (`device/port/cortex_m/boot`): its boot loader tries new firmware
 //! once, and goes back.
 
-use super::serial::{Board, attach, has_readings, made};
+use super::{Board, Machine, READINGS, attach, await_readings, has_readings, made};
 use millrace_tests::{Ended, Host, Place, eventually};
-use serde_json::Value;
-use std::{fs, io::Write, os::unix::net::UnixStream};
+use serde_json::{Value, json};
+use std::fs;
 
 /// A board, its host, and the command between them.
 struct Bench {
     place: Place,
     _host: Host,
-    _board: Board,
+    board: Board,
     line: Host,
 }
 
@@ -19,14 +19,14 @@ impl Bench {
     fn new(provisioned: bool) -> Self {
         let place = Place::new();
         let host = place.serve();
-        let monitor = format!("unix:{},server=on,wait=off", place.path().join("monitor").display());
-        let board = Board::start("build/arm/boot.elf", place.path(), "socket", 0, &["-qmp", &monitor]);
+        let loader = made("build/arm/boot.elf", &[]);
+        let board = Board::start(Machine::Mps2, &loader, place.path(), ("socket", 0), &[]);
         if provisioned {
             place.run(["device", "provision", "kitchen", "--serial", board.port.to_str().unwrap()]).ok();
         }
         let line = attach(&place, &board.port, &[]);
         eventually("the board says what it runs", || place.run(["log", "get", "kitchen/update"]).code == 0);
-        Self { place, _host: host, _board: board, line }
+        Self { place, _host: host, board, line }
     }
 
     fn update(&self, image: &str, version: &str, more: &[&str]) -> Ended {
@@ -63,8 +63,7 @@ impl Bench {
 
     /// As its button does: the flash keeps its bytes. `before` is how often it has started.
     fn reset_board(&self, before: u64) {
-        let mut monitor = UnixStream::connect(self.place.path().join("monitor")).unwrap();
-        monitor.write_all(b"{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"system_reset\"}\n").unwrap();
+        self.board.monitor().execute("system_reset", &json!({}));
         eventually("the board has started", || self.started() > before);
     }
 }
@@ -101,7 +100,8 @@ fn a_board_runs_new_firmware_from_either_slot_and_loses_no_record() {
     bench.reset_board(bench.started());
     bench.starts("1", 0);
     assert_eq!(bench.firmware()["update"]["number"], 2);
-    has_readings(&bench.place);
+    await_readings(&bench.place);
+    has_readings(&bench.place, "kitchen", READINGS as u64);
     assert_eq!(bench.shown()["lost_records"], 0);
 }
 
@@ -123,5 +123,6 @@ fn a_board_goes_back_from_firmware_that_crashes_hangs_is_none_or_reaches_no_host
     *damaged.last_mut().unwrap() ^= 1;
     fs::write(bench.place.path().join("damaged.bin"), damaged).unwrap();
     bench.goes_back("damaged.bin", "no whole image", ("2", 1));
-    has_readings(&bench.place);
+    await_readings(&bench.place);
+    has_readings(&bench.place, "kitchen", READINGS as u64);
 }
