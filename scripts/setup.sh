@@ -10,6 +10,8 @@ RUST=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
 PYTHON_MIN=3.11
 NATS=v2.12.2
 LITHOPS=3.8.0
+LITTLEFS=v2.11.0
+FLASHDB=2.2.0
 MOTO=5.2.5
 # The installer of Rust, by the version and checksums that https://static.rust-lang.org/rustup/archive publishes.
 RUSTUP=1.28.2
@@ -238,6 +240,19 @@ install_lithops() {
         || { rm -rf target/peers/lithops; say "lithops could not be installed: it will not be measured"; }
 }
 
+# What a device's journal is compared with on a board; without them the row does without, and says so.
+install_flash_peers() {
+    local folder=target/peers/flash clone=target/peers/clone
+    [[ -e $folder/src/fdb_tsdb.c && -e $folder/lfs.c ]] && return
+    say "fetching littlefs $LITTLEFS and FlashDB $FLASHDB into $folder"
+    rm -rf "$folder" "$clone"
+    { git clone --quiet --depth 1 --branch "$LITTLEFS" https://github.com/littlefs-project/littlefs "$clone/littlefs" \
+        && git clone --quiet --depth 1 --branch "$FLASHDB" https://github.com/armink/FlashDB "$clone/flashdb" \
+        && mkdir -p "$folder" && cp "$clone"/littlefs/lfs*.[ch] "$folder" && cp -r "$clone"/flashdb/{src,inc,port} "$folder"; } \
+        || { rm -rf "$folder"; say "they could not be fetched: they will not be measured"; }
+    rm -rf "$clone"
+}
+
 # The DynamoDB API without DynamoDB, for the tests of this engine.
 install_moto() {
     [[ -x target/peers/moto/bin/moto_server ]] && return
@@ -265,5 +280,6 @@ install_python_packages
 [[ $GOAL == test || $GOAL == bench ]] && install_go_modules
 [[ $GOAL == test ]] && install_moto
 [[ $GOAL == bench ]] && install_nats
+[[ $GOAL == bench ]] && install_flash_peers
 [[ $GOAL == bench ]] && install_lithops
 say "ready"

@@ -16,6 +16,9 @@
  *     millrace device flash-image kitchen.identity --journal-sectors 16 --out kitchen.img
  *     qemu-system-arm ... -device loader,file=kitchen.img,addr=0x21000000,force-raw=on
  *
+ * With -DSLOTS, it takes updates of its firmware (millrace_update.h): BOARD_VERSION is the version of this one, and port/cortex_m/boot/boot.c the boot
+ * loader that starts it. TRIAL_MS is how long it tries to reach a host. That board gets its identity over the line.
+ *
  * On its third day the sensor repeats one reading. After READINGS hours the board measures no more. Its flash is memory, so each start
  * of QEMU without such an image is that of a new device; IDENTITY tells them apart only if it is compiled in.
  */
@@ -24,17 +27,27 @@
 #include "../port/cortex_m/stack.h"
 #include "../port/cortex_m/uart.h"
 #include "millrace_provision.h"
+#include "millrace_remote.h"
+#ifdef SLOTS
+#include "../port/cortex_m/boot/slots.h"
+#endif
 #define MILLRACE_DEVICE apply
 #include "millrace.h"
 
 #ifndef IDENTITY
 #define IDENTITY 0x4B17C4E20385
 #endif
-#ifndef NAME
-#define NAME "kitchen"
+#ifndef DEVICE_NAME
+#define DEVICE_NAME "kitchen"
 #endif
 #ifndef READINGS
 #define READINGS 96
+#endif
+#ifndef BOARD_VERSION
+#define BOARD_VERSION "1"
+#endif
+#ifndef TRIAL_MS
+#define TRIAL_MS MRD_TRIAL_MS
 #endif
 #ifndef MEASURE_MS
 #define MEASURE_MS 100
@@ -45,7 +58,7 @@
 
 /* As `flash-image` makes it: the identity in two sectors, and then the journal. */
 enum { IDENTITY_SECTORS = 2, SECTORS = BOARD_SECTORS - IDENTITY_SECTORS };
-enum { STUCK_FROM = 49, STUCK_TO = 72, TEXT = 8 };
+enum { STUCK_FROM = 49, STUCK_TO = 72, TEXT = 8, WATCH_MS = 500 };
 
 #define FLASH ((uint8_t *)BOARD_KEPT)
 #define JOURNAL (FLASH + IDENTITY_SECTORS * BOARD_SECTOR_BYTES)
@@ -53,9 +66,15 @@ enum { STUCK_FROM = 49, STUCK_TO = 72, TEXT = 8 };
 
 int mean_handle(const struct mr_record *record);
 
+#ifdef SLOTS
+enum { LOGS = 6, FUNCTIONS = 3, STACK_BYTES = 2048 };
+#else
+enum { LOGS = 4, FUNCTIONS = 2, STACK_BYTES = 1536 };
+#endif
+
 static volatile uint32_t now;
-static uint64_t stack[1536 / 8] __attribute__((aligned(32)));
-static uint64_t memory[MRD_WORDS(4, 2, 512)];
+static uint64_t stack[STACK_BYTES / 8] __attribute__((aligned(32)));
+static uint64_t memory[MRD_WORDS(LOGS, FUNCTIONS, 512)];
 static mrd device;
 static mrd_serial serial;
 static mrd_uplink uplink;
@@ -91,8 +110,16 @@ static const mrd_port identity_port = {.read = area_read, .program = area_progra
 static mrd_port port = {.read = area_read, .program = area_program, .erase = area_erase, .ms = read_clock, .context = &journal_area,
                         .mapped = JOURNAL, .sectors = SECTORS, .sector_bytes = BOARD_SECTOR_BYTES, .unit = 8, .torn_bytes = 8,
                         .namespace_id = IDENTITY, .retained = &retained};
-static const mrd_log logs[] = {{"raw", 2000, 0}, {"mean", 500, 0}, {"config", 1, MRD_KEEP | MRD_COMMANDS}, {"applied", 100, 0}};
-static const mrd_function functions[] = {{"mean", mean_handle, "raw", 3, NULL, 100}, {"apply", apply_handle, "config", 3, NULL, 100}};
+static const mrd_log logs[LOGS] = {{"raw", 2000, 0}, {"mean", 500, 0}, {"config", 1, MRD_KEEP | MRD_COMMANDS}, {"applied", 100, 0},
+#ifdef SLOTS
+                                   MRD_UPDATE_LOGS
+#endif
+};
+static const mrd_function functions[FUNCTIONS] = {{"mean", mean_handle, "raw", 3, NULL, 100}, {"apply", apply_handle, "config", 3, NULL, 100},
+#ifdef SLOTS
+                                                  MRD_UPDATE_FUNCTION
+#endif
+};
 static const mrd_uart uart = {uart_write, uart_read, random_bytes, NULL, NULL};
 
 void board_tick(void) {
@@ -124,13 +151,34 @@ static void sleep(uint32_t ms) {
     for (uint32_t begun = now; now - begun < ms && !uart_has_bytes();) __asm__ volatile("wfi");
 }
 
-static int open_journal(void) { return mrd_open(&device, &port, logs, 4, functions, 2, memory, sizeof memory); }
+static int open_journal(void) { return mrd_open(&device, &port, logs, LOGS, functions, FUNCTIONS, memory, sizeof memory); }
+
+#ifdef SLOTS
+static mrd_boot boot;
+static mrd_update update;
+
+static int begin_updates(void) {
+    int result = board_slots_open(&boot);
+    if (result == 0) result = mrd_update_begin(&update, &device, &boot.slots, BOARD_VERSION);
+    update.trial_ms = TRIAL_MS;
+    return result;
+}
+
+static uint32_t step_updates(void) {
+    uint32_t wait = mrd_update_step(&update, &uplink);
+    board_watch(BOARD_WATCH_CYCLES);
+    return wait < WATCH_MS ? wait : WATCH_MS;
+}
+#else
+static int begin_updates(void) { return 0; }
+static uint32_t step_updates(void) { return MRD_IDLE_MS; }
+#endif
 
 int main(void) {
     uart_begin(115200);
     board_start_ticks(BOARD_HZ / 1000);
-    uart_print("thermometer " NAME " on " BOARD_NAME "\n");
-    const char *name = NAME;
+    uart_print("thermometer " DEVICE_NAME " on " BOARD_NAME ", version " BOARD_VERSION "\n");
+    const char *name = DEVICE_NAME;
     mrd_provision_begin(&provision, &uart, &identity_port, NULL, NULL);
     if (mrd_identity_load(&identity, &identity_port, identity_bytes) == 0) {
         name = identity.name;
@@ -145,6 +193,7 @@ int main(void) {
         mrd_erase(&port);
         opened = open_journal();
     }
+    if (opened == 0) opened = begin_updates();
     if (opened < 0) {
         uart_print(device.why);
         return 1;
@@ -154,6 +203,7 @@ int main(void) {
     mrd_serial_begin(&serial, &provision.uart);
     mrd_uplink_begin(&uplink, &device, &serial.line, name, identity.token, identity.token_bytes);
     if (identity.guard.key_count > 0) mrd_uplink_guard(&uplink, &identity.guard);
+    mrd_remote_begin(&uplink);
     uint32_t measured = now;
     for (;;) {
         uint32_t newest = (uint32_t)mrd_latest(&device, "raw"), wait = MRD_IDLE_MS;
@@ -165,11 +215,12 @@ int main(void) {
             if (appended == READINGS) uart_print("measured everything\n");
         }
         int64_t step = mrd_step(&device);
-        uint32_t send = mrd_uplink_step(&uplink);
+        uint32_t send = mrd_uplink_step(&uplink), rest = step_updates();
         if (mrd_provision_step(&provision) == MRD_PROVISIONED) board_reset();
         if (step < 0) return 1;
         if (newest < READINGS) wait = MEASURE_MS / 2;
         if (step < wait) wait = (uint32_t)step;
+        if (rest < wait) wait = rest;
         sleep(send < wait ? send : wait);
     }
 }

@@ -40,12 +40,8 @@ static const char *folder_of(int count, char **words) {
 static int choose(const char *folder) {
     mrd_boot_state state;
     if (mrd_boot_state_read(folder, &state) < 0) return -1;
-    if (state.trial < 0) return state.confirmed;
-    bool begins = !state.started;
-    int slot = begins ? state.trial : state.confirmed;
-    state.started = begins;
-    if (!begins) state.trial = -1;
-    return mrd_boot_state_write(folder, &state) < 0 ? -1 : slot;
+    if (mrd_boot_next(&state) && mrd_boot_state_write(folder, &state) < 0) return -1;
+    return mrd_boot_running(&state);
 }
 
 static bool is_on_trial(const char *folder) {

@@ -8,7 +8,9 @@
  * identity, key, capability and host. With --linger, it stays for so long after everything was sent. `millrace device sim` starts
  * it. For tests: --cut-power K loses power in the K-th operation of the flash, with --way as in flash.h, and
  * --cut-line B loses the first connection after B bytes. --sectors N is the size of the flash. With --patience MS, it ends
- * if the last connection failed. With --flood N, it measures N more records at once after it has sent --after P pieces of sectors.
+ * if the last connection failed. With --deaf 1, it answers no requests but commands, as firmware without millrace_remote.h. With --logs
+ * raw:100,other:3, it has these logs with these histories, each for commands, and no functions. With --flood N, it measures N more records at
+ * once after it has sent --after P pieces of sectors.
  *
  * With --slots FOLDER, as examples/boot.c starts it, it takes updates of its firmware (millrace_update.h) for slots of --slot-bytes N; new
  * firmware tries for --trial MS to reach a host. STATION_VERSION is the version of this one.
@@ -19,6 +21,7 @@
 #include "../port/posix/slots.h"
 #include "../port/posix/stack.h"
 #include "millrace_identity.h"
+#include "millrace_remote.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,12 +39,14 @@ int apply_handle(const mr_record *record) { return mr_append("applied", record->
 
 enum { RECORD_MAX = 16, STACK_BYTES = 64 * 1024, POWER_LOST = 3, REFUSED = 4, SLOT_BLOCK = 4096, SLOT_UNIT = 8 };
 /* Rows of the tables, without those of updates, and with them. */
-enum { LOGS = 4, FUNCTIONS = 2, UPDATE_LOGS = 6, UPDATE_FUNCTIONS = 3 };
+enum { LOGS = 4, FUNCTIONS = 2, UPDATE_LOGS = 6, UPDATE_FUNCTIONS = 3, OTHER_LOGS = 6 };
 
 static const mrd_log logs[UPDATE_LOGS] = {{"raw", 2000, 0}, {"mean", 500, 0}, {"config", 1, MRD_KEEP | MRD_COMMANDS}, {"applied", 100, 0},
                                           MRD_UPDATE_LOGS};
 static const mrd_function functions[UPDATE_FUNCTIONS] = {{"mean", mean_handle, "raw", 3, NULL, 0}, {"apply", apply_handle, "config", 3, NULL, 0},
                                                          MRD_UPDATE_FUNCTION};
+static mrd_log others[OTHER_LOGS];
+static char other_names[256];
 static uint64_t memory[MRD_WORDS(UPDATE_LOGS, UPDATE_FUNCTIONS, 512)];
 static mrd_slot_files files;
 static mrd_update update;
@@ -61,6 +66,8 @@ static const char *option(int count, char **words, const char *name, const char 
     }
     return otherwise;
 }
+
+static bool is_set(int count, char **words, const char *name) { return option(count, words, name, NULL) != NULL; }
 
 static unsigned long number(int count, char **words, const char *name, const char *otherwise) {
     return strtoul(option(count, words, name, otherwise), NULL, 10);
@@ -105,6 +112,20 @@ static int open_device(bool updates) {
     return result;
 }
 
+/* With the logs that --logs names. */
+static int open_others(const char *names) {
+    unsigned count = 0;
+    snprintf(other_names, sizeof other_names, "%s", names);
+    for (char *name = strtok(other_names, ","); name && count < OTHER_LOGS; name = strtok(NULL, ",")) {
+        char *history = strchr(name, ':');
+        if (!history) return MRD_SETTING_INVALID;
+        *history++ = 0;
+        mrd_log log = {name, (uint32_t)strtoul(history, NULL, 10), MRD_COMMANDS};
+        others[count++] = log;
+    }
+    return mrd_open(&device, &flash.port, others, count, NULL, 0, memory, MRD_WORDS(count, 0, 512) * sizeof memory[0]);
+}
+
 static int end_of(int result) {
     if (flash.off) {
         printf("power lost\n");
@@ -146,7 +167,9 @@ int main(int count, char **words) {
     if (mrd_stack_begin(&flash.port, STACK_BYTES) < 0) return perror("stack"), 1;
     uint32_t slot_bytes = (uint32_t)number(count, words, "--slot-bytes", "4194304");
     if (slots && mrd_slot_files_begin(&files, slots, slot_bytes, SLOT_BLOCK, SLOT_UNIT) < 0) return perror(slots), 2;
-    if ((result = open_device(slots != NULL)) < 0) {
+    const char *other_logs = option(count, words, "--logs", NULL);
+    if (other_logs) records = 0;
+    if ((result = other_logs ? open_others(other_logs) : open_device(slots != NULL)) < 0) {
         fprintf(stderr, "MR%d %s\n", (int)-result, device.why ? device.why : "");
         return 1;
     }
@@ -161,6 +184,7 @@ int main(int count, char **words) {
     line.receive = receive;
     mrd_uplink_begin(&uplink, &device, &line, name, token_size > 0 ? shown : NULL, (size_t)token_size);
     if (provisioned.guard.key_count > 0) mrd_uplink_guard(&uplink, &provisioned.guard);
+    if (!is_set(count, words, "--deaf")) mrd_remote_begin(&uplink);
     uint32_t begun = flash.port.ms(&flash), measured = begun - (uint32_t)every, idle_since = begun;
     bool flooding = false;
     for (;;) {

@@ -12,9 +12,9 @@
  *     }
  *
  * A firmware without this module pays nothing for it. Two slots, and a boot loader that can try an image once, are what the board brings
- * (`mrd_slots`). Whether an image may run at all, by its signature, is the boot loader's decision: the SHA-256 protects against damage
- * only. Who may send one is decided by capabilities: `link`, and `append` on the log "firmware". docs/adr/0152-firmware-updates.md has the
- * reasons, spec/formats/device.md the records.
+ * (`mrd_slots`); if it has none, millrace_boot.h helps. Whether an image may run at all, by its signature, is the boot loader's decision:
+ * the SHA-256 protects against damage only. Who may send one is decided by capabilities: `link`, and `append` on the log "firmware".
+ * docs/adr/0152-firmware-updates.md has the reasons, spec/formats/device.md the records.
  */
 #ifndef MILLRACE_UPDATE_H
 #define MILLRACE_UPDATE_H

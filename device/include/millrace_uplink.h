@@ -51,7 +51,8 @@ typedef struct mrd_line {
     void (*repeat)(void *context);
 } mrd_line;
 
-typedef struct mrd_uplink {
+typedef struct mrd_uplink mrd_uplink;
+struct mrd_uplink {
     int error;           /* the negative number of the last error, 0 after an answer of the host */
     uint64_t delivered;  /* the sequence of the last entry that the host has */
     bool attached;       /* the host has accepted the device */
@@ -73,6 +74,7 @@ typedef struct mrd_uplink {
     uint64_t link; /* the number of the host's request LINK, 0 if there was none */
     uint8_t sender;
     mrd_guard *guard;
+    bool (*remote)(mrd_uplink *uplink, const mrw_frame *frame); /* answers other requests, and returns whether it knows this one */
     mrw_channel channel;
     size_t out_at, out_end, in_sealed, in_plain;
     uint8_t out[MRD_FRAME_MAX + MRW_RECORD_HEAD + MRW_TAG];
@@ -80,7 +82,7 @@ typedef struct mrd_uplink {
 
     /* What the host said about the error. Behind the rest: a Cortex-M reaches the first bytes of a structure with shorter instructions. */
     char detail[96];
-} mrd_uplink;
+};
 
 /* `device`, `line`, `name` and `token` must stay valid. `name` is that of the device at the host. A token is a capability in
  * its binary form, and encrypts everything; without one, `token` is NULL, and only a host at a loopback address answers. */

@@ -12,11 +12,12 @@ from pathlib import Path
 
 DEVICE = Path(__file__).resolve().parents[1]
 WIRE = DEVICE.parent / "sdk/c/wire"
-WHERE = [DEVICE / "include", DEVICE / "src", DEVICE / "uplink", DEVICE / "update", WIRE, DEVICE.parent / "sdk/c"]
+WHERE = [DEVICE / "include", DEVICE / "src", DEVICE / "uplink", DEVICE / "update", DEVICE / "remote", WIRE, DEVICE.parent / "sdk/c"]
 PUBLIC = ["millrace_device.h", "pack.h", "wire.h", "crypto.h", "token.h", "channel.h", "millrace_guard.h", "millrace_uplink.h",
-          "millrace_serial.h", "millrace_identity.h", "millrace_provision.h", "millrace_update.h"]
+          "millrace_serial.h", "millrace_identity.h", "millrace_provision.h", "millrace_update.h", "millrace_boot.h", "millrace_remote.h"]
 SOURCES = (["src/" + name for name in ("bytes", "ring", "walk", "command", "catalog", "clock", "journal", "open", "records", "pending", "run")]
-           + ["uplink/" + name for name in ("guard", "serve", "uplink", "serial", "identity", "provision")] + ["update/update"])
+           + ["uplink/" + name for name in ("guard", "serve", "uplink", "serial", "identity", "provision")]
+           + ["update/update", "update/boot", "remote/locate", "remote/remote"])
 INCLUDE = re.compile(r'^#include "([^"]+)"[^\n]*\n', re.M)
 # Comments, texts and characters stay as they are; names behind a dot or an arrow are members.
 TOKEN = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])+\'|(?:\.|->)\s*[A-Za-z_]\w*|[A-Za-z_]\w*', re.S)

@@ -256,8 +256,15 @@ void mrd_sender_replay(mrd *device, uint32_t body, uint32_t size);
 
 /* ---- pending.c ---- */
 
+/* How many events an entry implies; `triggers` is the number of functions that are bound to the log of an APPEND. */
+unsigned mrd_events_of(const mrd_entry *entry, unsigned triggers);
 /* Finds the oldest pending record of a function, and moves its cursor there. `sequence` and `epoch` are those of the record. */
 bool mrd_find_pending(mrd *device, mrd_function_state_ *state, mrd_entry *entry, uint64_t *sequence, uint32_t *epoch);
+
+/* ---- open.c ---- */
+
+/* Whether a host accepts this as the name of a log, or, without `segments`, of a function. */
+bool mrd_is_name(const char *name, bool segments);
 
 /* ---- run.c ---- */
 

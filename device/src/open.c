@@ -12,7 +12,7 @@ static int refuse(mrd *device, int error, const char *why) {
 static bool is_power(uint32_t value) { return value > 0 && (value & (value - 1)) == 0; }
 
 /* As names are checked by a host: segments of these characters, separated by '/'. */
-static bool is_name(const char *name, bool segments) {
+bool mrd_is_name(const char *name, bool segments) {
     bool first = true;
     size_t size = strlen(name);
     for (size_t i = 0; i < size; i++) {
@@ -50,7 +50,7 @@ static int check_port(mrd *device) {
 static int check_names(mrd *device) {
     for (unsigned i = 0; i < device->log_count; i++) {
         const mrd_log *log = &device->logs[i];
-        if (!is_name(log->name, true)) return refuse(device, MRD_NAME_INVALID, MRD_WHY("the name of a log"));
+        if (!mrd_is_name(log->name, true)) return refuse(device, MRD_NAME_INVALID, MRD_WHY("the name of a log"));
         if (log->history == 0) return refuse(device, MRD_SETTING_INVALID, MRD_WHY("the history of a log"));
         if (mrd_find_log(device, log->name) != (int)i) return refuse(device, MRD_NAME_INVALID, MRD_WHY("two logs of one name"));
         device->keep_count = (uint8_t)(device->keep_count + (log->flags & MRD_KEEP));
@@ -59,7 +59,7 @@ static int check_names(mrd *device) {
     for (unsigned i = 0; i < device->function_count; i++) {
         const mrd_function *function = &device->functions[i];
         int on = function->on ? mrd_find_log(device, function->on) : -1;
-        if (!is_name(function->name, false)) return refuse(device, MRD_NAME_INVALID, MRD_WHY("the name of a function"));
+        if (!mrd_is_name(function->name, false)) return refuse(device, MRD_NAME_INVALID, MRD_WHY("the name of a function"));
         if (on < 0) return refuse(device, MRD_LOG_NOT_FOUND, MRD_WHY("the log of a function"));
         if (!function->run || function->attempts > 15) return refuse(device, MRD_SETTING_INVALID, MRD_WHY("a function"));
         if (function->dead_letter && mrd_find_log(device, function->dead_letter) < 0) {

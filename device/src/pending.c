@@ -76,9 +76,9 @@ static bool next_hop(hop *to) {
     }
 }
 
-static unsigned events_of(const mrd *device, const mrd_entry *entry) {
+unsigned mrd_events_of(const mrd_entry *entry, unsigned triggers) {
     switch (entry->kind) {
-    case MRD_APPEND: return 1 + mrd_triggers(device, entry->id);
+    case MRD_APPEND: return 1 + triggers;
     case MRD_DONE: return 1u + (entry->attempt == 1) + entry->reads;
     case MRD_FIRED: return entry->attempt == 2 ? 2 : 1;
     case MRD_CLOCK: return entry->id != MRD_LATER;
@@ -119,7 +119,7 @@ bool mrd_find_pending(mrd *device, mrd_function_state_ *state, mrd_entry *entry,
                 here++;
             }
             if (entry->kind == MRD_OPEN) to.epoch = entry->epoch;
-            to.sequence += events_of(device, entry);
+            to.sequence += mrd_events_of(entry, mrd_triggers(device, entry->id));
         }
     }
     /* Damage has taken them. */

@@ -1,4 +1,5 @@
-/* serve.c - the requests that a host sends to a device that has attached: PING, PRESENT, and commands (LINK, DELIVER). */
+/* serve.c - the requests that a host sends to a device that has attached: PING, PRESENT, and commands (LINK, DELIVER). Others are refused,
+ * unless the firmware has something that answers them (millrace_remote.h). */
 #include "serve.h"
 #include "../src/internal.h"
 
@@ -14,8 +15,7 @@ static mrw_bytes code_text(unsigned code, char text[8]) {
     return bytes;
 }
 
-/* `result` is the negative code. */
-static void fail(mrd_uplink *uplink, const mrw_frame *frame, int result) {
+void mrd_uplink_fail(mrd_uplink *uplink, const mrw_frame *frame, int result) {
     mrw_failure failure;
     char text[8];
     memset(&failure, 0, sizeof failure);
@@ -26,7 +26,7 @@ static void fail(mrd_uplink *uplink, const mrw_frame *frame, int result) {
 
 /* ---- rights ---- */
 
-static bool may(mrd_uplink *uplink, uint16_t right, uint8_t kind, const mrw_bytes *name, size_t bytes, uint64_t source) {
+bool mrd_uplink_may(mrd_uplink *uplink, uint16_t right, uint8_t kind, const mrw_bytes *name, size_t bytes, uint64_t source) {
     mrd_action action;
     if (!uplink->guard) return true;
     memset(&action, 0, sizeof action);
@@ -69,7 +69,7 @@ static int take_present(mrd_uplink *uplink, mrw_reader from) {
 static void answer_present(mrd_uplink *uplink, const mrw_frame *frame) {
     static const mrw_empty nothing = {0};
     int result = take_present(uplink, frame->message);
-    if (result < 0) fail(uplink, frame, result);
+    if (result < 0) mrd_uplink_fail(uplink, frame, result);
     else mrd_uplink_say(uplink, MRW_DONE, frame->heading.request, &nothing);
 }
 
@@ -82,11 +82,11 @@ static void answer_link(mrd_uplink *uplink, const mrw_frame *frame) {
     int result = mrw_decode(frame, MRW_LINK, &link);
     /* Its life tells a namespace from an older copy of itself, which would use numbers again. */
     if (result == 0 && (link.namespace_id == 0 || link.namespace_id >> 48 != 0 || !link.life.given)) result = MRW_FRAME_MALFORMED;
-    if (result == 0 && !may(uplink, MRD_MAY_LINK, MRD_OF_NAMESPACE, NULL, 0, link.namespace_id)) result = -RIGHT_MISSING;
+    if (result == 0 && !mrd_uplink_may(uplink, MRD_MAY_LINK, MRD_OF_NAMESPACE, NULL, 0, link.namespace_id)) result = -RIGHT_MISSING;
     if (result == 0 && link.forked) result = -6081;
     if (result == 0) result = mrd_sender_of(device, link.namespace_id, link.life.number, link.life.id);
     if (result < 0) {
-        fail(uplink, frame, result);
+        mrd_uplink_fail(uplink, frame, result);
         return;
     }
     const mrd_sender_ *sender = &device->sender[result];
@@ -115,8 +115,8 @@ static int take_item(mrd_uplink *uplink, uint64_t number, const mrw_item *item) 
         log = mrd_find_log(device, name);
         if (log < 0) return MRD_LOG_NOT_FOUND;
         uint64_t source = device->sender[uplink->sender].namespace_id;
-        bool permitted = may(uplink, MRD_MAY_LINK, MRD_OF_NAMESPACE, NULL, 0, source) &&
-                         may(uplink, MRD_MAY_APPEND, MRD_OF_LOG, &item->log, item->data.size, source);
+        bool permitted = mrd_uplink_may(uplink, MRD_MAY_LINK, MRD_OF_NAMESPACE, NULL, 0, source) &&
+                         mrd_uplink_may(uplink, MRD_MAY_APPEND, MRD_OF_LOG, &item->log, item->data.size, source);
         if (!(device->logs[log].flags & MRD_COMMANDS) || !permitted) return -RIGHT_MISSING;
         if (item->data.size + MRD_SENDER_BYTES > mrd_record_max(device, (unsigned)log)) return MRD_RECORD_TOO_LONG;
     }
@@ -134,7 +134,7 @@ static void answer_deliver(mrd_uplink *uplink, const mrw_frame *frame) {
     if (result == 0 && (uplink->link == 0 || deliver.link != uplink->link)) result = MRW_MESSAGE_UNEXPECTED;
     if (result == 0 && deliver.first > sender->number + 1 && !deliver.gap) result = -OUT_OF_ORDER;
     if (result < 0) {
-        fail(uplink, frame, result);
+        mrd_uplink_fail(uplink, frame, result);
         return;
     }
     for (uint64_t number = deliver.first; result == 0 && mrw_take_item(&deliver.items, &item); number++) {
@@ -142,7 +142,7 @@ static void answer_deliver(mrd_uplink *uplink, const mrw_frame *frame) {
     }
     /* What is acknowledged is in flash. */
     if (mrd_sync(device) < 0) {
-        fail(uplink, frame, MRD_FLUSH_FAILED);
+        mrd_uplink_fail(uplink, frame, MRD_FLUSH_FAILED);
         return;
     }
     memset(&delivered, 0, sizeof delivered);
@@ -157,14 +157,15 @@ static void answer_deliver(mrd_uplink *uplink, const mrw_frame *frame) {
     mrd_uplink_say(uplink, MRW_DELIVERED, frame->heading.request, &delivered);
 }
 
-bool mrd_is_request(uint8_t type) { return type == MRW_PING || type == PRESENT || type == MRW_LINK || type == MRW_DELIVER; }
-
 void mrd_uplink_serve(mrd_uplink *uplink, const mrw_frame *frame) {
     static const mrw_empty nothing = {0};
     switch (frame->type) {
     case MRW_PING: mrd_uplink_say(uplink, MRW_PONG, frame->heading.request, &nothing); break;
     case PRESENT: answer_present(uplink, frame); break;
     case MRW_LINK: answer_link(uplink, frame); break;
-    default: answer_deliver(uplink, frame); break;
+    default:
+        /* A request that nothing knows is no DELIVER, and is refused as that. */
+        if (!uplink->remote || !uplink->remote(uplink, frame)) answer_deliver(uplink, frame);
+        break;
     }
 }

@@ -51,24 +51,28 @@ static bool push(mrd_uplink *uplink) {
 
 static bool is_sent(const mrd_uplink *uplink) { return uplink->out_at == uplink->out_end; }
 
+void mrd_uplink_send(mrd_uplink *uplink, size_t size) {
+    uplink->out_at = MRW_RECORD_HEAD;
+    uplink->out_end = MRW_RECORD_HEAD + size;
+    if (uplink->token) {
+        uplink->out_at = 0;
+        uplink->out_end = mrw_channel_seal(&uplink->channel, uplink->out, size);
+    }
+    touch(uplink);
+    push(uplink);
+}
+
 static void write_frame(mrd_uplink *uplink, uint8_t type, uint64_t request, const void *message, bool first) {
     mrw_heading heading = {0, 0, {{0}}};
     mrw_writer to = {uplink->out + MRW_RECORD_HEAD, OUT_CAPACITY, 0, false, NULL, NULL};
     heading.request = request;
     heading.hlc = (mrd_clock(uplink->device) * 1000) << 12;
-    uplink->out_at = MRW_RECORD_HEAD;
     if (first && !uplink->token) mrw_write_raw(&to, MRW_PREFACE, 4);
     if (mrw_encode(&to, type, &heading, message) < 0 || (uplink->token && to.size > mrw_channel_room(&uplink->channel))) {
         lose(uplink, MRW_FRAME_TOO_LONG);
         return;
     }
-    uplink->out_end = MRW_RECORD_HEAD + to.size;
-    if (uplink->token) {
-        uplink->out_at = 0;
-        uplink->out_end = mrw_channel_seal(&uplink->channel, uplink->out, to.size);
-    }
-    touch(uplink);
-    push(uplink);
+    mrd_uplink_send(uplink, to.size);
 }
 
 void mrd_uplink_say(mrd_uplink *uplink, uint8_t type, uint64_t request, const void *message) {
@@ -272,7 +276,7 @@ static void take(mrd_uplink *uplink, const mrw_frame *frame) {
         refused(uplink, frame);
         return;
     }
-    if (mrd_is_request(frame->type)) {
+    if (frame->type != MRW_WELCOME && frame->type != MRW_ATTACHED && frame->type != MRW_ENTERED) {
         mrd_uplink_serve(uplink, frame);
         return;
     }

@@ -68,6 +68,7 @@ fn type_with(guide: &str, change: impl FnOnce(String) -> String) -> String {
     let built = |name: &str| root().join("device/build").join(name);
     shell.env("STATION", built("station")).env("BOARD", built("arm/board.elf"));
     shell.env("STATION_2", built("station-2")).env("BOOT", built("boot"));
+    shell.env("BOARD_BOOT", built("arm/boot.elf")).env("BOARD_IMAGES", built("arm"));
     shell
         .env_remove("MILLRACE_NAMESPACE")
         .env("XDG_CONFIG_HOME", place.path().join("config"))
@@ -112,6 +113,7 @@ fn devices() {
         &printed,
         &["attic runs version 2", "attic went back to the firmware before", "MR6348: the device runs version 2 again"],
     );
+    says(&printed, &["shed runs version 2", "shed went back to the firmware before", "boot: slot 1"]);
     says(
         &printed,
         &["cellar/applied@1", "_commands/cellar@1", "thermometer kitchen on mps2-an385", "measured everything"],

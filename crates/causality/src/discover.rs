@@ -18,7 +18,7 @@ use crate::{
 };
 use millrace_journal::{Kind, Outcome, What};
 use millrace_wire::{Code, EventId};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// The change of the past.
 #[derive(Clone, Debug, Default)]
@@ -190,6 +190,17 @@ pub struct Discovery {
     pub records: Vec<u32>,
     /// Records that come from elsewhere and change with their origin.
     pub seeded: u64,
+}
+
+impl Discovery {
+    /// The records that are corrected, and those that are rewritten because of that: their log, and their seqno.
+    pub fn changed<'t>(&self, table: &'t Table, changes: &Changes) -> impl Iterator<Item = (&'t str, u64)> {
+        let rows: BTreeSet<u32> = self.records.iter().chain(&changes.records).copied().collect();
+        rows.into_iter().filter_map(|row| {
+            let Row { subject, seqno, .. } = table.row(row);
+            Some((table.log_name(*subject)?, *seqno))
+        })
+    }
 }
 
 /// The runs that changes reach. `kept` is asked why a run is not replayed, if it is not.

@@ -126,6 +126,8 @@ impl Function {
 struct Log {
     name: String,
     seqno: u64,
+    history: u64,
+    flags: u8,
 }
 
 /// The state while a journal is walked.
@@ -167,6 +169,11 @@ impl Walk {
         }
     }
 
+    /// The logs by the newest catalog: name, history and flags.
+    pub(crate) fn logs(&self) -> impl Iterator<Item = (&str, u64, u8)> {
+        self.logs.values().map(|log| (&*log.name, log.history, log.flags))
+    }
+
     /// The events since the last call.
     pub(crate) fn take(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
@@ -196,8 +203,9 @@ impl Walk {
         self.logs.clear();
         for entry in entries {
             match entry {
-                Entry::Log { id, seqno, name, .. } => {
-                    self.logs.insert(*id, Log { name: name.clone(), seqno: *seqno });
+                Entry::Log { id, seqno, name, history, flags, .. } => {
+                    let (name, seqno, history, flags) = (name.clone(), *seqno, *history, *flags);
+                    self.logs.insert(*id, Log { name, seqno, history, flags });
                 }
                 Entry::Function { id, logs, name, pending, .. } => {
                     let mut function = before.remove(name).unwrap_or_default();

@@ -60,6 +60,11 @@ impl Feed {
         self.whole()
     }
 
+    /// The logs of the device by the catalog that came last: name, history and flags.
+    pub fn logs(&self) -> impl Iterator<Item = (&str, u64, u8)> {
+        self.walk.iter().flat_map(Walk::logs)
+    }
+
     fn begin(&mut self, namespace: NamespaceId, serial: u32, bytes: &[u8]) -> Result<Vec<Arrived>> {
         let header = Header::read(bytes).ok_or_else(|| odd("a damaged header"))??;
         // So that no sequence overflows.

@@ -25,8 +25,8 @@ pub use error::ErrorDoc;
 pub use flows::{FlowDoc, FlowKind, FlowsDoc};
 pub use functions::{DefinitionDoc, FunctionDoc, FunctionsDoc};
 pub use history::{
-    CopyDoc, CorrectsDoc, EstimateDoc, OverwritesDoc, PlanDoc, PlanFoundDoc, PlanState, ReplayDoc, RewritesDoc,
-    TraceBranchDoc, TraceDoc, TracedRecordDoc, TracedRunDoc, ValueDoc,
+    CopyDoc, CorrectsDoc, EstimateDoc, OnDeviceDoc, OverwritesDoc, PlanDoc, PlanFoundDoc, PlanState, ReplayDoc,
+    RewritesDoc, TraceBranchDoc, TraceDoc, TracedRecordDoc, TracedRunDoc, ValueDoc,
 };
 pub use links::{LinkDoc, LinksDoc};
 pub use mqtt::{MqttClientDoc, MqttDoc, MqttQueueDoc, MqttRefusedDoc};

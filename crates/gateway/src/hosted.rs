@@ -59,6 +59,8 @@ pub struct Hosted {
     pub(crate) samplers: crate::http::Samplers,
     /// Sessions of MQTT.
     pub(crate) mqtt: crate::mqtt::Mqtt,
+    /// Devices that can be asked something.
+    pub(crate) devices: crate::wire::Askable,
     /// Counters for metrics.
     pub counters: Counters,
     /// Where the host listens with TCP.
@@ -132,6 +134,7 @@ impl Hosted {
             codes,
             samplers,
             mqtt: crate::mqtt::Mqtt::default(),
+            devices: crate::wire::Askable::default(),
             addresses: OnceLock::new(),
             connections_limit: usize::MAX.into(),
         }

@@ -7,20 +7,26 @@
 pub mod commands;
 mod functions;
 mod import;
+mod kept;
 mod pending;
 mod provision;
+mod refused;
 mod runs;
 pub mod updates;
 
 pub use import::Import;
+pub use kept::{KeptLog, kept_in, kept_of, still_on_devices, still_on_devices_of};
 pub use pending::{OnDevice, devices_of, pending, pending_of};
 pub use provision::provision;
+pub use refused::{KnownBy, REFUSED_LOG, RefusedDevice, refused, refused_in};
+pub(crate) use refused::{Refusals, Refused};
 
 use crate::links::Accepted;
+use commands::Refusal;
 use millrace_journal::{Catalog, Transaction};
 use millrace_namespace::{Namespace, admission::devices, names::newest_note};
 use millrace_wire::{
-    Code, Name, NamespaceId, Result,
+    Code, Error, Hlc, Name, NamespaceId, Result,
     protocol::{Attach, Attached},
 };
 use serde::{Deserialize, Serialize};
@@ -63,12 +69,31 @@ pub struct State {
     /// The id of the capability that the device was provisioned with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability: Option<String>,
-    /// Why its entries are refused, since the last one that was imported.
+    /// The id of the capability that it has shown last, unless it is that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<commands::Refusal>,
+    pub shown: Option<String>,
+    /// Its logs, by its firmware. They are in a log of their own, since they seldom change.
+    #[serde(skip)]
+    pub kept: Vec<KeptLog>,
 }
 
 impl State {
+    /// The ids of the capabilities that the device has.
+    fn capabilities(&self) -> impl Iterator<Item = &String> {
+        self.capability.iter().chain(&self.shown)
+    }
+
+    fn has(&self, capability: &str) -> bool {
+        self.capabilities().any(|own| own == capability)
+    }
+
+    /// Notes the capability that a device shows; whether that is new.
+    fn shows(&mut self, capability: Option<&str>) -> bool {
+        let Some(capability) = capability.filter(|capability| !self.has(capability)) else { return false };
+        self.shown = Some(capability.to_owned());
+        true
+    }
+
     /// Notes what a device says of its clock; whether that is new. The entries of this start may come in a later one.
     fn corrected(&mut self, attach: &Attach<'_>) -> bool {
         if attach.jumped_ms == 0 || self.corrections.contains(&(attach.epoch, attach.jumped_ms)) {
@@ -101,12 +126,18 @@ pub struct Device {
     /// Its firmware, if it can be updated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<updates::Firmware>,
+    /// Its logs, as its firmware declares them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<KeptLog>,
+    /// Why it, or another device that says to be it, is refused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedDevice>,
 }
 
 /// Every device that has sent entries to this namespace.
 pub fn all(namespace: &Namespace) -> Result<Vec<Device>> {
     let catalog = namespace.journal().catalog()?;
-    let mut found = Vec::new();
+    let (mut found, all_refused) = (Vec::new(), refused(namespace)?);
     for (name, _) in devices::all(&catalog) {
         let Some(bytes) = newest_note(namespace, &devices::state_of(name)?)? else { continue };
         let state = decode(name, &bytes)?;
@@ -117,7 +148,9 @@ pub fn all(namespace: &Namespace) -> Result<Vec<Device>> {
         let logs = catalog.logs().filter(|log| log.name().starts_with(&prefix));
         let mut logs: Vec<(String, u64)> = logs.map(|log| (log.name().to_string(), log.latest())).collect();
         logs.sort();
-        found.push(Device { name, state, logs, commands_waiting, commands_refused, firmware });
+        let refused = all_refused.iter().filter(|refused| refused.device == name).cloned().collect();
+        let kept = kept::of(namespace, &name)?;
+        found.push(Device { name, state, logs, commands_waiting, commands_refused, firmware, kept, refused });
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
@@ -125,8 +158,17 @@ pub fn all(namespace: &Namespace) -> Result<Vec<Device>> {
 
 /// The device of this name.
 pub fn one(namespace: &Namespace, name: &str) -> Result<Device> {
-    let missing = || Code::DeviceNotFound.error(format!("no device '{name}' has sent entries to this namespace"));
-    all(namespace)?.into_iter().find(|device| device.name == name).ok_or_else(missing)
+    let found = all(namespace)?.into_iter().find(|device| device.name == name);
+    found.map_or_else(|| Err(missing(name, &refused(namespace)?)), Ok)
+}
+
+/// There is no device of this name; one that uses it may have been refused.
+pub fn missing(name: &str, refused: &[RefusedDevice]) -> Error {
+    let refused = refused.iter().find(|refused| refused.device == name).map_or_else(String::new, |refused| {
+        let Refusal { code, detail } = &refused.refusal;
+        format!("; one that uses this name was refused: {code}: {detail}")
+    });
+    Code::DeviceNotFound.error(format!("no device '{name}' has sent entries to this namespace{refused}"))
 }
 
 /// Whether a device has sent records.
@@ -135,29 +177,30 @@ pub(crate) fn has_records(namespace: &Namespace, device: &str) -> Result<bool> {
     bytes.map_or(Ok(false), |bytes| decode(device, &bytes).map(|state| state.records > 0))
 }
 
-/// What to do about a refusal of a device's entries.
-pub fn remedy(refusal: &commands::Refusal) -> Option<&'static str> {
-    match Code::from_id(&refusal.code)? {
-        // That of the code is for namespaces.
-        Code::FormatVersion => Some(
-            "Update Millrace on this host. Until then the device keeps its records, and tries again every five minutes.",
-        ),
-        code => Some(code.remedy()),
-    }
+/// The time of the newest entry that has come of a device; zero if none has.
+pub(crate) fn newest_entry(namespace: &Namespace, device: &str) -> Result<Hlc> {
+    let missing = || Code::DeviceNotFound.error(format!("no device '{device}' is known to this namespace"));
+    let bytes = newest_note(namespace, &devices::state_of(device)?)?.ok_or_else(missing)?;
+    decode(device, &bytes).map(|state| Hlc::from_bits(state.clock))
 }
 
 /// Removes a device; its logs stay, and are logs like any other. The functions of this device alone stay as well, since their runs are part of the
 /// history of its logs: returns their names.
 ///
-/// What it was provisioned with ends: its capability is revoked.
+/// What it was provisioned with ends: its capability is revoked. Of a device that never was accepted, its refusals are forgotten.
 pub fn remove(namespace: &Namespace, name: &str) -> Result<Vec<Name>> {
     let catalog = namespace.journal().catalog()?;
-    if let Some(state) = read(namespace, &catalog, name)? {
-        provision::withdraw(namespace, name, &state)?;
+    let state = read(namespace, &catalog, name)?;
+    if let Some(state) = &state {
+        provision::withdraw(namespace, name, state)?;
     }
     let committed = namespace.journal().commit(|tx| {
+        if refused::forget(namespace, tx, name, state.as_ref())? && state.is_none() {
+            return Ok(());
+        }
         devices::forget(tx, name)?;
         commands::forget(tx, name)?;
+        kept::forget(tx, name)?;
         updates::forget(tx, name)
     });
     committed?;
@@ -183,12 +226,21 @@ fn read(namespace: &Namespace, catalog: &Catalog, device: &str) -> Result<Option
     decode(device, &bytes).map(Some)
 }
 
+/// The state of a device, if it can be read.
+fn known_by(namespace: &Namespace, device: &str) -> Option<State> {
+    read(namespace, &*namespace.journal().catalog().ok()?, device).ok().flatten()
+}
+
 fn keep(tx: &mut Transaction<'_>, device: &str, state: &State) -> Result<()> {
     devices::keep(tx, device, &serde_json::to_vec(state).expect("numbers always make JSON"))
 }
 
-/// Begins the import of a device's journal, or continues it.
-pub(crate) fn attach(namespace: &Namespace, attach: &Attach<'_>) -> Result<Accepted<(Import, Attached)>> {
+/// Begins the import of a device's journal, or continues it. `capability` is the id of the one that the device shows.
+pub(crate) fn attach(
+    namespace: &Namespace,
+    attach: &Attach<'_>,
+    capability: Option<&str>,
+) -> Result<Accepted<(Import, Attached)>> {
     let device = attach.device;
     let bad = || Code::ValueInvalid.error(format!("{} is not the identity of a namespace", attach.namespace));
     let identity = NamespaceId::new(attach.namespace).ok_or_else(bad)?;
@@ -198,7 +250,9 @@ pub(crate) fn attach(namespace: &Namespace, attach: &Attach<'_>) -> Result<Accep
             check_new(namespace, &catalog, attach)?;
             let mut state = State { namespace: attach.namespace, attached: attach.epoch, ..State::default() };
             state.corrected(attach);
+            state.shows(capability);
             keep(tx, device, &state)?;
+            refused::accept(namespace, tx, (device, identity), false)?;
             commands::begin(tx, device)?;
             return Ok(state);
         };
@@ -216,15 +270,16 @@ pub(crate) fn attach(namespace: &Namespace, attach: &Attach<'_>) -> Result<Accep
                 attach.epoch
             )));
         }
-        let is_corrected = state.corrected(attach);
-        if attach.epoch > state.attached || is_corrected {
+        let (is_corrected, is_shown) = (state.corrected(attach), state.shows(capability));
+        if attach.epoch > state.attached || is_corrected || is_shown {
             state.attached = attach.epoch;
             keep(tx, device, &state)?;
         }
+        refused::accept(namespace, tx, (device, identity), false)?;
         commands::begin(tx, device)?;
         Ok(state)
     })?;
-    let state = committed.value;
+    let state = State { kept: kept::of(namespace, device)?, ..committed.value };
     let attached = Attached { sequence: state.sequence };
     let import = Import::new(device, identity, state);
     Ok(Accepted { value: (import, attached), end: committed.end })

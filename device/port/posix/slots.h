@@ -9,13 +9,9 @@
 #ifndef MILLRACE_DEVICE_SLOTS_H
 #define MILLRACE_DEVICE_SLOTS_H
 
-#include "millrace_update.h"
+#include "millrace_boot.h"
 
 enum { MRD_SLOT_RESET = 99, MRD_FOLDER_MAX = 240 };
-
-typedef struct mrd_boot_state {
-    int confirmed, trial, started;
-} mrd_boot_state;
 
 typedef struct mrd_slot_files {
     mrd_slots slots;

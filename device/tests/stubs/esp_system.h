@@ -3,3 +3,4 @@ typedef enum {
     ESP_RST_DEEPSLEEP, ESP_RST_BROWNOUT, ESP_RST_SDIO
 } esp_reset_reason_t;
 esp_reset_reason_t esp_reset_reason(void);
+void esp_restart(void) __attribute__((__noreturn__));

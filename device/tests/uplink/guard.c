@@ -1,5 +1,6 @@
 /* guard.c - a device verifies capabilities: the vectors of the format, and what a host can do with which capability. */
 #include "host.h"
+#include "millrace_remote.h"
 #include "token.h"
 
 typedef struct {
@@ -201,10 +202,11 @@ static void end_block(capability *to, size_t at) {
     hmac(first ? keys[0].key : to->signature, MRW_HASH, message, to->size - at + (first ? 12 : 1), to->signature);
 }
 
-/* `link` on the namespace and `append` on "config" and on everything below "more". */
-static capability issue(uint8_t id) {
+/* `link` on the namespace, `append` on "config" and on everything below "more", and, if it `reads`, `read` on "raw". */
+static capability issue_for(uint8_t id, bool reads) {
     capability one;
     uint8_t name[3 + 6] = {1, MRD_MAY_APPEND, 0, 'c', 'o', 'n', 'f', 'i', 'g'}, more[3 + 4] = {1 | 0x80, MRD_MAY_APPEND, 0, 'm', 'o', 'r', 'e'};
+    uint8_t read[3 + 3] = {1, MRD_MAY_READ, 0, 'r', 'a', 'w'};
     uint8_t link[3] = {0, 0, MRD_MAY_LINK >> 8}, ids[MRD_ID_BYTES] = {id};
     size_t at;
     memset(&one, 0, sizeof one);
@@ -216,10 +218,13 @@ static capability issue(uint8_t id) {
     add_item(&one, 1, link, sizeof link);
     add_item(&one, 1, name, sizeof name);
     add_item(&one, 1, more, sizeof more);
+    if (reads) add_item(&one, 1, read, sizeof read);
     add_item(&one, 16, ids, sizeof ids);
     end_block(&one, at);
     return one;
 }
+
+static capability issue(uint8_t id) { return issue_for(id, false); }
 
 static capability narrow(capability one, uint8_t tag, uint32_t value) {
     uint8_t bytes[4];
@@ -326,6 +331,55 @@ static int deliver(uint64_t number, const char *log) {
     return answer;
 }
 
+static int get_newest(const char *log) {
+    mrw_get message;
+    memset(&message, 0, sizeof message);
+    message.log.at = log;
+    message.log.size = strlen(log);
+    host_say(&h, MRW_GET, ++h.request, &message);
+    answer = 0;
+    let_work();
+    return answer;
+}
+
+static int append_to(const char *log) {
+    mrw_append message;
+    memset(&message, 0, sizeof message);
+    message.log.at = log;
+    message.log.size = strlen(log);
+    message.data.at = "12345678";
+    message.data.size = 8;
+    host_say(&h, MRW_APPEND, ++h.request, &message);
+    answer = 0;
+    let_work();
+    return answer;
+}
+
+/* Each request needs its right, in every connection anew, and whoever lacks it does not get to know whether there is such a log. */
+static void check_requests(void) {
+    capability good = issue_for(1, true), only_link = issue(1), small = narrow(good, 4, 4);
+    mrd_remote_begin(&uplink);
+    connect_again();
+    EQUAL(get_newest("raw"), -6132);
+    EQUAL(append_to("config"), -6132);
+    EQUAL(present(&only_link, channel.open.exporter), MRW_DONE);
+    EQUAL(get_newest("raw"), -6132);
+    EQUAL(get_newest("none"), -6132);
+    EQUAL(append_to("other"), -6132);
+    EQUAL(append_to("none"), -6132);
+    EQUAL(append_to("config"), MRW_APPENDED);
+    EQUAL(present(&good, channel.open.exporter), MRW_DONE);
+    EQUAL(get_newest("raw"), MRW_RECORD);
+    EQUAL(get_newest("config"), -6132);
+    EQUAL(append_to("raw"), -6132);
+    EQUAL(append_to("more/x"), MRW_APPENDED);
+    EQUAL(present(&small, channel.open.exporter), MRW_DONE);
+    EQUAL(append_to("config"), -6132);
+    EQUAL(mrd_latest(&device, "config"), 3);
+    connect_again();
+    EQUAL(get_newest("raw"), -6132);
+}
+
 static void check_commands(void) {
     uint8_t before[MRW_HASH];
     capability good = issue(1), other = issue(66);
@@ -382,6 +436,7 @@ static void check_commands(void) {
     EQUAL(deliver(4, "config"), -6132);
     EQUAL(mrd_latest(&device, "config"), 2);
     EQUAL(mrd_latest(&device, "more/x"), 1);
+    check_requests();
     mrd_flash_close(&flash);
 }
 

@@ -16,6 +16,8 @@ typedef struct {
     const char *name;
     uint64_t newest;
     uint64_t content[HOST_RECORDS]; /* the first eight bytes of each record */
+    uint64_t sequence[HOST_RECORDS];
+    uint32_t epoch[HOST_RECORDS];
     bool lost[HOST_RECORDS];
 } host_log;
 
@@ -46,6 +48,7 @@ struct host {
     uint8_t sector[HOST_SECTOR];
     uint32_t serial, at, crc, burst_at, burst_have;
     uint64_t next; /* the sequence of the next entry */
+    uint32_t epoch;
     bool has_catalog;
     uint64_t seqno[MRD_LOGS_MAX];
     int map[MRD_LOGS_MAX];
@@ -138,6 +141,8 @@ static void host_append(host *h, const mrd_entry *entry, bool fresh) {
         EQUAL(seqno, log->newest + 1);
         log->newest = seqno;
         log->content[seqno] = mrd_load(bytes, 8);
+        log->sequence[seqno] = h->next;
+        log->epoch[seqno] = h->epoch;
     } else if (!log->lost[seqno]) {
         CHECK(log->content[seqno] == mrd_load(bytes, 8)); /* what comes again is the same */
     }
@@ -158,6 +163,8 @@ static void host_burst(host *h, uint32_t body, uint32_t end) {
     }
     while (mrd_next_entry(&reader, &entry)) {
         uint64_t first = h->next;
+        if (entry.kind == MRD_OPEN) h->epoch = entry.epoch;
+        if (entry.kind == MRD_APPEND) host_append(h, &entry, first > h->sequence);
         switch (entry.kind) {
         case MRD_APPEND: h->next += 1 + h->triggers[entry.id]; break;
         case MRD_DONE: h->next += 1u + (entry.attempt == 1) + entry.reads; break;
@@ -165,7 +172,6 @@ static void host_burst(host *h, uint32_t body, uint32_t end) {
         case MRD_CLOCK: h->next += entry.id == MRD_JUMP; break;
         default: h->next++; break;
         }
-        if (entry.kind == MRD_APPEND) host_append(h, &entry, first > h->sequence);
     }
     CHECK(!reader.failed);
     if (h->next - 1 > h->sequence) h->sequence = h->next - 1;
@@ -180,6 +186,7 @@ static void host_header(host *h, const mrw_entries *entries) {
     h->serial = header.serial;
     h->crc = header.crc;
     h->next = header.sequence;
+    h->epoch = header.epoch;
     h->has_catalog = false;
     h->burst_have = 0;
 }

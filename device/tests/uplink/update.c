@@ -1,14 +1,14 @@
 /* update.c - an image arrives as records, is tried and confirmed, although power is lost in each operation of the journal's flash, of the
- * slots, and of the boot loader, in four ways.
+ * slots, and of the marks of the boot loader, in four ways; also in those of the boot loader itself.
  *
  *     update [--every K]
  *
- * The slots are flash as in port/posix/flash.h, which ends the test if a unit is programmed twice. The boot loader refuses to start a
- * slot that has no whole image. A model of the host sends the next records, and sends again what the device asks for.
+ * The slots and the marks (millrace_boot.h) are flash as in port/posix/flash.h, which ends the test if a unit is programmed twice. The boot
+ * loader refuses to start a slot that has no whole image. A model of the host sends the next records, and sends again what the device asks for.
  */
 #include "../../src/internal.h"
 #include "check.h"
-#include "millrace_update.h"
+#include "millrace_boot.h"
 #include <setjmp.h>
 
 #define MILLRACE_DEVICE test_unused
@@ -38,10 +38,10 @@ typedef struct {
 } sender;
 
 typedef struct {
-    mrd_flash journal, slot[2];
-    int confirmed, trial, running; /* of the boot loader; trial -1: none */
-    bool started, reset, cut_in_trial, unreachable, broken, again; /* again: power is lost a second time, soon after the first */
-    unsigned marks, mark_cut; /* operations of the boot loader, and the one in which power is lost */
+    mrd_flash journal, slot[2], marks;
+    mrd_boot boot;
+    int running;
+    bool reset, cut_in_trial, unreachable, broken, again; /* again: power is lost a second time, soon after the first */
     uint64_t memory[MRD_WORDS(LOGS, FUNCTIONS, 512)];
     mrd device;
     mrd_update update;
@@ -55,58 +55,46 @@ static image old, new;
 
 /* ---- the board ---- */
 
-static void lose_power(world *w) { w->journal.off = w->slot[0].off = w->slot[1].off = true; }
-
-static bool is_off(const world *w) { return w->journal.off || w->slot[0].off || w->slot[1].off; }
+static bool is_off(const world *w) { return w->journal.off || w->slot[0].off || w->slot[1].off || w->marks.off; }
 
 static mrd_flash *slot_of(world *w, int slot) { return &w->slot[slot == MRD_SLOT_RUNNING ? w->running : 1 - w->running]; }
 
+/* All parts of the board lose power together. */
 static int done(world *w, int result) {
-    if (is_off(w)) lose_power(w);
+    if (is_off(w)) w->journal.off = w->slot[0].off = w->slot[1].off = w->marks.off = true;
     return result;
 }
 
 static int read_slot(void *context, int slot, uint32_t at, void *bytes, uint32_t size) {
-    const mrd_port *port = &slot_of((world *)context, slot)->port;
-    return port->read(port->context, at, bytes, size);
+    mrd_boot *boot = &((world *)context)->boot;
+    return boot->slots.read(boot, slot, at, bytes, size);
 }
 
 static int erase_slot(void *context, uint32_t at) {
-    const mrd_port *port = &slot_of((world *)context, MRD_SLOT_OTHER)->port;
-    return done((world *)context, port->erase(port->context, at));
+    world *w = (world *)context;
+    return done(w, w->boot.slots.erase(&w->boot, at));
 }
 
 static int program_slot(void *context, uint32_t at, const void *bytes, uint32_t size) {
     world *w = (world *)context;
-    const mrd_port *port = &slot_of(w, MRD_SLOT_OTHER)->port;
     if (w->broken) return 1;
-    return done(w, port->program(port->context, at, bytes, size));
-}
-
-/* A mark of the boot loader is written whole or not at all. */
-static int mark(world *w, int confirmed, int trial) {
-    bool cut = ++w->marks == w->mark_cut;
-    if (is_off(w)) return 1;
-    if (!cut || w->journal.random % 2 == 0) {
-        w->confirmed = confirmed;
-        w->trial = trial;
-        w->started = false;
-    }
-    if (cut) lose_power(w);
-    return cut;
+    return done(w, w->boot.slots.program(&w->boot, at, bytes, size));
 }
 
 static int start_slot(void *context) {
     world *w = (world *)context;
-    return mark(w, w->running, 1 - w->running);
+    return done(w, w->boot.slots.start(&w->boot));
 }
 
 static bool on_trial(void *context) {
-    const world *w = (const world *)context;
-    return w->trial == w->running;
+    mrd_boot *boot = &((world *)context)->boot;
+    return boot->slots.on_trial(boot);
 }
 
-static int confirm_slot(void *context) { return mark((world *)context, ((world *)context)->running, -1); }
+static int confirm_slot(void *context) {
+    world *w = (world *)context;
+    return done(w, w->boot.slots.confirm(&w->boot));
+}
 
 static void reset(void *context) { ((world *)context)->reset = true; }
 
@@ -114,16 +102,45 @@ static bool has(world *w, int slot, const image *one) { return memcmp(w->slot[sl
 
 static const image *running_image(world *w) { return has(w, w->running, &new) ? &new : &old; }
 
-/* What happens after power is there again, or after a reset. */
-static void boot(world *w) {
-    if (w->trial >= 0 && is_off(w)) w->cut_in_trial = true;
+static void open_slots(world *w) { EQUAL(mrd_boot_open(&w->boot, &w->slot[0].port, &w->slot[1].port, &w->marks.port), 0); }
+
+static void power_on(world *w) {
     mrd_flash_on(&w->journal);
     mrd_flash_on(&w->slot[0]);
     mrd_flash_on(&w->slot[1]);
+    mrd_flash_on(&w->marks);
+}
+
+/* Loses power a second time, at once or soon. */
+static void cut_again(world *w, mrd_flash *flash) {
+    uint64_t random = mrd_flash_random(&w->journal.random);
+    w->again = false;
+    mrd_flash_cut(flash, 1 + random % 8, (int)(random / 8 % MRD_CUT_WAYS), random);
+}
+
+/* The boot loader, which may lose power, too. */
+static int load(world *w) {
+    for (unsigned starts = 0; starts < 3; starts++) {
+        bool lost = is_off(w);
+        power_on(w);
+        if (lost && w->again && mrd_flash_random(&w->journal.random) % 2 == 0) cut_again(w, &w->marks);
+        open_slots(w);
+        if (lost && w->boot.state.trial >= 0) w->cut_in_trial = true;
+        int slot = mrd_boot_begin(&w->boot);
+        if (slot >= 0 && !is_off(w)) return slot;
+        CHECK(is_off(w));
+    }
+    CHECK(false);
+    return 0;
+}
+
+/* What happens after power is there again, or after a reset. */
+static void boot(world *w) {
+    int slot = load(w);
     w->reset = false;
-    w->running = w->trial >= 0 && !w->started ? w->trial : w->confirmed;
-    if (w->started) w->trial = -1;
-    w->started = w->trial >= 0;
+    open_slots(w);
+    w->running = mrd_boot_running(&w->boot.state);
+    EQUAL(w->running, slot);
     CHECK(has(w, w->running, &old) || has(w, w->running, &new));
     w->resets++;
     if (mrd_open(&w->device, &w->journal.port, logs, LOGS, functions, FUNCTIONS, w->memory, sizeof w->memory) < 0) {
@@ -231,13 +248,17 @@ static void announce(world *w, uint32_t number, const image *one) {
 
 static void set_up(world *w) {
     memset(w, 0, sizeof *w);
-    w->trial = -1;
     w->slots = (mrd_slots){read_slot, erase_slot, program_slot, start_slot, on_trial, confirm_slot, reset, w, SLOT_BYTES, BLOCK, UNIT};
     EQUAL(mrd_flash_open(&w->journal, NULL, SECTORS, SECTOR_BYTES, 8, 8, 0x4B17C4E20001), 0);
     for (int i = 0; i < 2; i++) EQUAL(mrd_flash_open(&w->slot[i], NULL, SLOT_SECTORS, BLOCK, UNIT, UNIT, 1), 0);
+    EQUAL(mrd_flash_open(&w->marks, NULL, 2, BLOCK, UNIT, UNIT, 1), 0);
     w->journal.virtual_time = true;
     memcpy(w->slot[0].bytes, old.bytes, old.size);
     memset(w->slot[1].bytes, 0x5A, SLOT_BYTES); /* what an earlier image left */
+    open_slots(w);
+    EQUAL(mrd_boot_begin(&w->boot), MRD_BOOT_NEW);
+    EQUAL(mrd_boot_install(&w->boot), 0);
+    w->marks.operations = 0;
     boot(w);
 }
 
@@ -245,6 +266,7 @@ static void tear_down(world *w) {
     mrd_flash_close(&w->journal);
     mrd_flash_close(&w->slot[0]);
     mrd_flash_close(&w->slot[1]);
+    mrd_flash_close(&w->marks);
 }
 
 static void step(world *w, bool with_host) {
@@ -257,10 +279,7 @@ static void step(world *w, bool with_host) {
     bool lost = is_off(w);
     if (lost || w->reset) boot(w);
     if (!lost || !w->again) return;
-    w->again = false;
-    uint64_t random = mrd_flash_random(&w->journal.random);
-    mrd_flash *flash = random % 3 == 0 ? slot_of(w, MRD_SLOT_OTHER) : &w->journal;
-    mrd_flash_cut(flash, 1 + random / 3 % 8, (int)(random / 24 % MRD_CUT_WAYS), random);
+    cut_again(w, mrd_flash_random(&w->journal.random) % 3 == 0 ? slot_of(w, MRD_SLOT_OTHER) : &w->journal);
 }
 
 static bool has_ended(world *w, uint32_t number) {
@@ -295,16 +314,30 @@ static void update_with(world *w) {
         CHECK(running_image(w) == &old);
     }
     CHECK(says(w, "\"confirmed\""));
-    CHECK(has(w, w->running, &new) && w->confirmed == w->running && w->trial == -1);
+    CHECK(has(w, w->running, &new) && w->boot.state.confirmed == w->running && w->boot.state.trial == -1);
     char text[TEXT];
     newest(w, text);
     CHECK(strstr(text, "\"running\":\"2.0\"") && strstr(text, "\"version\":\"2.0\""));
     CHECK(!mrd_update_is_busy(&w->update));
 }
 
-static unsigned cut_everywhere(unsigned every) {
+/* `seed` says what is torn, and where power is lost a second time. */
+static void cut_once(int where, uint64_t cut, int way, unsigned seed) {
     static world w;
     static char name[100];
+    checking = name;
+    snprintf(name, sizeof name, "update, place %d, operation %llu, way %d, seed %u", where, (unsigned long long)cut, way, seed);
+    set_up(&w);
+    mrd_flash *flash = where == 0 ? &w.journal : where == 1 ? &w.slot[1] : &w.marks;
+    mrd_flash_cut(flash, cut, way, cut << 4 | seed);
+    w.journal.random = 2 * ((seed << 16) + cut * MRD_CUT_WAYS + (unsigned)way) + 1;
+    w.again = (cut + seed) % 2 == 0;
+    update_with(&w);
+    tear_down(&w);
+}
+
+static unsigned cut_everywhere(unsigned every) {
+    static world w;
     uint64_t operations[3];
     unsigned runs = 0;
     set_up(&w);
@@ -312,23 +345,13 @@ static unsigned cut_everywhere(unsigned every) {
     EQUAL(w.resets, 2);
     operations[0] = w.journal.operations;
     operations[1] = w.slot[1].operations;
-    operations[2] = w.marks;
-    EQUAL(operations[2], 2);
+    operations[2] = w.marks.operations;
+    EQUAL(operations[2], 12); /* of three marks: to start, that the trial has begun, that it is confirmed */
     tear_down(&w);
     for (int where = 0; where < 3; where++) {
+        unsigned seeds = where == 2 ? 16 : 1;
         for (uint64_t cut = 1; cut <= operations[where]; cut += where == 2 ? 1 : every) {
-            for (int way = 0; way < MRD_CUT_WAYS; way++, runs++) {
-                checking = name;
-                snprintf(name, sizeof name, "update, place %d, operation %llu, way %d", where, (unsigned long long)cut, way);
-                set_up(&w);
-                if (where == 0) mrd_flash_cut(&w.journal, cut, way, cut << 4);
-                if (where == 1) mrd_flash_cut(&w.slot[1], cut, way, cut << 4);
-                w.journal.random = 2 * (cut * MRD_CUT_WAYS + (unsigned)way) + 1;
-                w.again = cut % 2 == 0;
-                w.mark_cut = where == 2 ? (unsigned)cut : 0;
-                update_with(&w);
-                tear_down(&w);
-            }
+            for (unsigned i = 0; i < seeds * MRD_CUT_WAYS; i++, runs++) cut_once(where, cut, (int)(i % MRD_CUT_WAYS), i / MRD_CUT_WAYS);
         }
     }
     return runs;

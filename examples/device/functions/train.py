@@ -1,4 +1,4 @@
-"""`mean` -> `model`: at the end of each day its mean temperature, and the difference from the day before."""
+"""`kitchen/mean` -> `model`: at the end of each day its mean temperature, and the difference from the day before."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def train(record: Record, ctx: Context) -> None:
     if hour:
         return
     hours = range(record.seqno - HOURS + 1, record.seqno + 1)
-    mean = round(sum(float(ctx.get("mean", seqno).data) for seqno in hours) / HOURS, 3)
+    mean = round(sum(float(ctx.get("kitchen/mean", seqno).data) for seqno in hours) / HOURS, 3)
     before = ctx.get("model", day - 1).json()["mean"] if day > 1 else mean
     ctx.append("model", {"day": day, "mean": mean, "trend": round(mean - before, 3)})

@@ -14,7 +14,10 @@ def test_a_reading_is_traced_to_the_cloud_and_a_wrong_day_is_corrected(tmp_path)
     command = [sys.executable, EXAMPLE / "run.py", "--out", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "the firmware of kitchen and its twin did the same for 96 records of kitchen/raw" in done.stdout
+    assert "the firmware of kitchen and its twin thermometer.mean did the same in 96 runs" in done.stdout
+    # A correction replays the runs of the board, and reaches the copy of its readings in the cloud.
+    plan = done.stdout.split("== plan")[1].split("\n== ")[0]
+    assert "triggered by corrected edge:kitchen/raw@49..72" in plan and "cloud:kitchen/raw 24 records" in plan
     titles = ("== predictions\n", "== predictions, after the repair\n")
     before, after = ([json.loads(line) for line in done.stdout.split(title)[1].splitlines()[:4]] for title in titles)
     assert [row["day"] for row in before] == [row["day"] for row in after] == [2, 3, 4, 5]

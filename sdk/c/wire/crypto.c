@@ -8,9 +8,15 @@ bool mrw_same(const uint8_t *a, const uint8_t *b, size_t size) {
     return differ == 0;
 }
 
+/* In a way that no compiler leaves out. */
 void mrw_wipe(void *bytes, size_t size) {
-    volatile uint8_t *at = bytes; /* so that no compiler leaves it out */
+#ifdef __GNUC__
+    memset(bytes, 0, size);
+    __asm__ volatile("" : : "r"(bytes) : "memory");
+#else
+    volatile uint8_t *at = bytes;
     while (size-- > 0) *at++ = 0;
+#endif
 }
 
 static uint32_t load(const uint8_t *from) {
@@ -36,32 +42,44 @@ static const uint32_t rounds[64] = {
 
 static uint32_t right(uint32_t word, unsigned by) { return word >> by | word << (32 - by); }
 
+/* The schedule, whose last 16 words are kept: a word from those that are 15, 7 and 2 before it. */
+#define NEXT(word, early, middle, late)                                                            \
+    word += (right(early, 7) ^ right(early, 18) ^ (early) >> 3) + (middle) + (right(late, 17) ^ right(late, 19) ^ (late) >> 10)
+
+/* A round changes two of the eight words. They take each other's places: with MRD_SMALL they move, otherwise only their names do. */
+#define ROUND(a, b, c, d, e, f, g, h, add)                                                         \
+    h += (right(e, 6) ^ right(e, 11) ^ right(e, 25)) + (((f ^ g) & e) ^ g) + (add), d += h,        \
+        h += (right(a, 2) ^ right(a, 13) ^ right(a, 22)) + (((a | b) & c) | (a & b))
+
 static void compress(uint32_t state[8], const uint8_t block[64]) {
-    uint32_t w[16], s[8];
+    uint32_t w[16], a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5], g = state[6], h = state[7];
     unsigned i;
-    memcpy(s, state, sizeof s);
-    for (i = 0; i < 64; i++) {
-        uint32_t sum, choice, major, a, b;
-        if (i < 16) {
-            w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 | (uint32_t)block[4 * i + 2] << 8 |
-                   block[4 * i + 3];
-        } else {
-            uint32_t early = w[(i + 1) & 15], late = w[(i + 14) & 15];
-            w[i & 15] += (right(early, 7) ^ right(early, 18) ^ early >> 3) + w[(i + 9) & 15] +
-                         (right(late, 17) ^ right(late, 19) ^ late >> 10);
-        }
-        sum = right(s[4], 6) ^ right(s[4], 11) ^ right(s[4], 25);
-        choice = (s[4] & s[5]) ^ (~s[4] & s[6]);
-        a = s[7] + sum + choice + rounds[i] + w[i & 15];
-        sum = right(s[0], 2) ^ right(s[0], 13) ^ right(s[0], 22);
-        major = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
-        b = sum + major;
-        s[7] = s[6], s[6] = s[5], s[5] = s[4], s[4] = s[3] + a;
-        s[3] = s[2], s[2] = s[1], s[1] = s[0], s[0] = a + b;
+    for (i = 0; i < 16; i++, block += 4) {
+        w[i] = (uint32_t)block[0] << 24 | (uint32_t)block[1] << 16 | (uint32_t)block[2] << 8 | block[3];
     }
-    for (i = 0; i < 8; i++) state[i] += s[i];
+#ifdef MRD_SMALL
+    for (i = 0; i < 64; i++) {
+        uint32_t last;
+        if (i >= 16) NEXT(w[i & 15], w[(i + 1) & 15], w[(i + 9) & 15], w[(i + 14) & 15]);
+        ROUND(a, b, c, d, e, f, g, h, rounds[i] + w[i & 15]);
+        last = h, h = g, g = f, f = e, e = d, d = c, c = b, b = a, a = last;
+    }
+#else
+    for (i = 0; i < 64; i += 8) {
+        uint32_t *v = w + (i & 8), *u = w + (~i & 8); /* this half of the schedule, and the other */
+        const uint32_t *k = rounds + i;
+        if (i >= 16) {
+            NEXT(v[0], v[1], u[1], u[6]), NEXT(v[1], v[2], u[2], u[7]), NEXT(v[2], v[3], u[3], v[0]), NEXT(v[3], v[4], u[4], v[1]);
+            NEXT(v[4], v[5], u[5], v[2]), NEXT(v[5], v[6], u[6], v[3]), NEXT(v[6], v[7], u[7], v[4]), NEXT(v[7], u[0], v[0], v[5]);
+        }
+        ROUND(a, b, c, d, e, f, g, h, k[0] + v[0]), ROUND(h, a, b, c, d, e, f, g, k[1] + v[1]);
+        ROUND(g, h, a, b, c, d, e, f, k[2] + v[2]), ROUND(f, g, h, a, b, c, d, e, k[3] + v[3]);
+        ROUND(e, f, g, h, a, b, c, d, k[4] + v[4]), ROUND(d, e, f, g, h, a, b, c, k[5] + v[5]);
+        ROUND(c, d, e, f, g, h, a, b, k[6] + v[6]), ROUND(b, c, d, e, f, g, h, a, k[7] + v[7]);
+    }
+#endif
+    state[0] += a, state[1] += b, state[2] += c, state[3] += d, state[4] += e, state[5] += f, state[6] += g, state[7] += h;
     mrw_wipe(w, sizeof w);
-    mrw_wipe(s, sizeof s);
 }
 
 void mrw_sha256_begin(mrw_sha256 *hash) {
@@ -132,12 +150,21 @@ void mrw_hmac_end(mrw_hmac *mac, uint8_t sum[MRW_HASH]) {
 
 static uint32_t left(uint32_t word, unsigned by) { return word << by | word >> (32 - by); }
 
-static void quarter(uint32_t x[16], unsigned a, unsigned b, unsigned c, unsigned d) {
-    x[a] += x[b], x[d] = left(x[d] ^ x[a], 16);
-    x[c] += x[d], x[b] = left(x[b] ^ x[c], 12);
-    x[a] += x[b], x[d] = left(x[d] ^ x[a], 8);
-    x[c] += x[d], x[b] = left(x[b] ^ x[c], 7);
-}
+#define QUARTER(a, b, c, d)                                       \
+    a += b, d = left(d ^ a, 16), c += d, b = left(b ^ c, 12),     \
+        a += b, d = left(d ^ a, 8), c += d, b = left(b ^ c, 7)
+
+/* Four of the words, through a function or in registers. */
+#ifdef MRD_SMALL
+static void quarter(uint32_t x[16], unsigned a, unsigned b, unsigned c, unsigned d) { QUARTER(x[a], x[b], x[c], x[d]); }
+#else
+#define quarter(x, a, b, c, d)                                    \
+    do {                                                          \
+        uint32_t xa = x[a], xb = x[b], xc = x[c], xd = x[d];      \
+        QUARTER(xa, xb, xc, xd);                                  \
+        x[a] = xa, x[b] = xb, x[c] = xc, x[d] = xd;               \
+    } while (0)
+#endif
 
 /* One block of the stream: words in the order of its bytes. */
 static void stream(const uint8_t key[MRW_HASH], const uint8_t nonce[MRW_NONCE], uint32_t counter, uint32_t x[16]) {
@@ -148,8 +175,14 @@ static void stream(const uint8_t key[MRW_HASH], const uint8_t nonce[MRW_NONCE], 
     for (i = 0; i < 3; i++) start[13 + i] = load(nonce + 4 * i);
     memcpy(x, start, sizeof start);
     for (i = 0; i < 10; i++) {
-        quarter(x, 0, 4, 8, 12), quarter(x, 1, 5, 9, 13), quarter(x, 2, 6, 10, 14), quarter(x, 3, 7, 11, 15);
-        quarter(x, 0, 5, 10, 15), quarter(x, 1, 6, 11, 12), quarter(x, 2, 7, 8, 13), quarter(x, 3, 4, 9, 14);
+        quarter(x, 0, 4, 8, 12);
+        quarter(x, 1, 5, 9, 13);
+        quarter(x, 2, 6, 10, 14);
+        quarter(x, 3, 7, 11, 15);
+        quarter(x, 0, 5, 10, 15);
+        quarter(x, 1, 6, 11, 12);
+        quarter(x, 2, 7, 8, 13);
+        quarter(x, 3, 4, 9, 14);
     }
     for (i = 0; i < 16; i++) x[i] += start[i];
     mrw_wipe(start, sizeof start);
@@ -160,7 +193,12 @@ static void encrypt(const uint8_t key[MRW_HASH], const uint8_t nonce[MRW_NONCE],
     while (size > 0) {
         size_t part = size < 64 ? size : 64, i;
         stream(key, nonce, counter++, x);
-        for (i = 0; i < part; i++) bytes[i] ^= (uint8_t)(x[i / 4] >> (8 * (i & 3)));
+#ifdef MRD_SMALL
+        i = 0;
+#else
+        for (i = 0; i + 4 <= part; i += 4) store(bytes + i, load(bytes + i) ^ x[i / 4]);
+#endif
+        for (; i < part; i++) bytes[i] ^= (uint8_t)(x[i / 4] >> (8 * (i & 3)));
         bytes += part, size -= part;
     }
     mrw_wipe(x, sizeof x);
@@ -187,14 +225,27 @@ static void limbs(uint32_t to[5], const uint8_t from[16]) {
 static void poly_block(poly *p, const uint8_t block[16]) {
     uint32_t m[5], carry;
     uint64_t d[5], over = 0;
-    unsigned i, j;
+    unsigned i;
     limbs(m, block);
     m[4] |= 1u << 24;
     for (i = 0; i < 5; i++) m[i] += p->h[i];
+#ifdef MRD_SMALL
     for (i = 0; i < 5; i++) {
+        unsigned j;
         d[i] = 0;
         for (j = 0; j < 5; j++) d[i] += (uint64_t)m[j] * (j <= i ? p->r[i - j] : p->r[5 + i - j] * 5);
     }
+#else
+#define PRODUCT(a, b, c, e, f) ((uint64_t)m[0] * (a) + (uint64_t)m[1] * (b) + (uint64_t)m[2] * (c) + (uint64_t)m[3] * (e) + (uint64_t)m[4] * (f))
+    {
+        const uint32_t *r = p->r, r1 = r[1] * 5, r2 = r[2] * 5, r3 = r[3] * 5, r4 = r[4] * 5;
+        d[0] = PRODUCT(r[0], r4, r3, r2, r1);
+        d[1] = PRODUCT(r[1], r[0], r4, r3, r2);
+        d[2] = PRODUCT(r[2], r[1], r[0], r4, r3);
+        d[3] = PRODUCT(r[3], r[2], r[1], r[0], r4);
+        d[4] = PRODUCT(r[4], r[3], r[2], r[1], r[0]);
+    }
+#endif
     for (i = 0; i < 5; i++) {
         d[i] += over;
         p->h[i] = (uint32_t)d[i] & LIMB;

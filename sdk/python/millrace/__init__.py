@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from millrace._namespace import Namespace
     from millrace._open import create, open
     from millrace._records import StoredRecord
-    from millrace._views import Deployed, Device, DeviceUpdate, FunctionStat, LogStat, Reason, Run, TableStat, Why
+    from millrace._views import Deployed, Device, DeviceUpdate, FunctionStat, LogStat, Reason, RefusedDevice, Run, TableStat, Why
     from millrace._work._tables import Table, TableEntry
     from millrace.executor import CloudThread, Connection, Executor, connect, idempotency_key, parallel_for, register_module
     from millrace.objects._classes import method, readonly, reentrant, shared, when
@@ -85,6 +85,7 @@ __all__ = [
     "NotFound",
     "Reason",
     "Record",
+    "RefusedDevice",
     "Run",
     "StorageFailed",
     "StoredRecord",
@@ -132,6 +133,7 @@ _LATER = {
     "LogStat": "_views",
     "Namespace": "_namespace",
     "Reason": "_views",
+    "RefusedDevice": "_views",
     "Run": "_views",
     "StoredRecord": "_records",
     "Table": "_work._tables",

@@ -22,7 +22,7 @@ from millrace._namespace import HISTORY_DEFAULT, LocalNamespace, Namespace, Reco
 from millrace._open import PathOrAddress, open
 from millrace._records import StoredRecord, _native
 from millrace import _views
-from millrace._views import Deployed, Device, DeviceUpdate, FunctionStat, LogStat, Run, TableStat, Why
+from millrace._views import Deployed, Device, DeviceUpdate, FunctionStat, LogStat, RefusedDevice, Run, TableStat, Why
 from millrace._work._tables import TableEntry
 from millrace._worker import encode
 from millrace.objects import _spaces
@@ -342,6 +342,10 @@ class AsyncNamespace:
     async def device(self, name: str) -> Device:
         """One device."""
         return await self._call(self.sync.device, name)
+
+    async def refused_devices(self) -> list[RefusedDevice]:
+        """Every device that is refused. See `Namespace.refused_devices`."""
+        return await self._call(self.sync.refused_devices)
 
     async def update_device(self, name: str, image: bytes, *, version: Optional[str] = None, wait: float = 0.0) -> DeviceUpdate:
         """Sends new firmware to a device. See `Namespace.update_device`."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, TypeVar, Un
 
 from millrace import _show, _views
 from millrace._records import StoredRecord, _native
-from millrace._views import Deployed, Device, DeviceUpdate, FunctionStat, LogStat, Run, TableStat, Why
+from millrace._views import Deployed, Device, DeviceUpdate, FunctionStat, LogStat, RefusedDevice, Run, TableStat, Why
 from millrace._worker import NotFound
 
 if TYPE_CHECKING:
@@ -476,6 +476,10 @@ class Namespace(ABC):
     def device(self, name: str) -> Device:
         """One device."""
         return _views.device(self._ask(f"devices/{name}"))
+
+    def refused_devices(self) -> list[RefusedDevice]:
+        """Every device that is refused, also under names that no device of the namespace has, newest first."""
+        return [_views.refused_device(document) for document in self._ask("devices")["refused"]]
 
     def update_device(self, name: str, image: bytes, *, version: Optional[str] = None, wait: float = 0.0) -> DeviceUpdate:
         """Sends new firmware to a device, and waits up to `wait` seconds until the device has tried it; returns how far the update is.

@@ -131,6 +131,7 @@ def effects(effects: Effects) -> str:
     rows += [("replay, if numbers change", name, count, "runs") for name, count in effects.maybe.items()]
     rows += [("not replayed", name, count, "runs") for name, count in effects.not_run.items()]
     rows += [("write anew", name, count, "records") for name, count in effects.records.items()]
+    rows += [("old on a device", name, count, "records") for name, count in effects.on_devices.items()]
     corrected = effects.document["found"]["corrects"]
     caption = f"what {corrected['records']} corrected records of {corrected['log']} change, in about {effects.seconds:.1f} s"
     return _table(caption, ("", "function or log", "", ""), rows)

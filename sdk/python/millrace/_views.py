@@ -91,6 +91,30 @@ class DeviceUpdate:
 
 
 @dataclass(frozen=True)
+class RefusedDevice:
+    """A device that a host refuses, until it is accepted again."""
+
+    #: The name that it uses.
+    device: str
+    #: How that is known: "right" if it may append to the logs of the device; "claim" if it only says so; "capability" if a connection named
+    #: a capability of the device that is not valid, and proved nothing.
+    known_by: str
+    #: The code, what was wrong, and what to do about it.
+    code: str
+    detail: str
+    remedy: str
+    #: How often it was refused since it was accepted; the first and the last time, as text.
+    times: int
+    first: str
+    last: str
+    #: Where it connects from, if that is another machine.
+    address: Optional[str] = None
+    #: The id of its capability, if it has shown one, and its identity, if it said one.
+    capability: Optional[str] = None
+    identity: Optional[str] = None
+
+
+@dataclass(frozen=True)
 class Device:
     """A device that has sent records, and how far its journal is imported."""
 
@@ -107,8 +131,8 @@ class Device:
     commands_waiting: int
     #: Why it takes no commands, if it refused all of them: a code, and what was wrong.
     commands_refused: Optional[tuple[str, str]] = None
-    #: Why its entries are refused since the last one that was imported, such as those of newer firmware.
-    refused: Optional[tuple[str, str]] = None
+    #: Why it is refused, or another device that says to be it.
+    refused: tuple[RefusedDevice, ...] = ()
     #: The version of its firmware, if that takes updates, and the last update.
     firmware: Optional[str] = None
     update: Optional[DeviceUpdate] = None
@@ -248,7 +272,7 @@ def function_stat(document: dict[str, Any]) -> FunctionStat:
 
 
 def device(document: dict[str, Any]) -> Device:
-    commands, refused = document.get("commands_refused"), document.get("refused")
+    commands = document.get("commands_refused")
     firmware = document.get("firmware") or {}
     return Device(
         document["name"],
@@ -260,10 +284,16 @@ def device(document: dict[str, Any]) -> Device:
         {name: newest for name, newest in document["logs"]},
         document["commands_waiting"],
         (commands["code"], commands["detail"]) if commands else None,
-        (refused["code"], refused["detail"]) if refused else None,
+        tuple(map(refused_device, document.get("refused", ()))),
         firmware.get("running"),
         device_update(firmware["update"]) if firmware.get("update") else None,
     )
+
+
+def refused_device(document: dict[str, Any]) -> RefusedDevice:
+    names = ("device", "known_by", "code", "detail", "remedy", "times", "first", "last")
+    more = ("address", "capability", "identity")
+    return RefusedDevice(*(document[name] for name in names), *(document.get(name) for name in more))
 
 
 def device_update(document: dict[str, Any]) -> DeviceUpdate:

@@ -28,7 +28,7 @@ fn look(namespace: &Namespace, what: &str, options: &Options) -> Result<String> 
         ("functions", "") => {
             json!({ "functions": namespace.functions()?.iter().map(documents::function).collect::<Vec<_>>() })
         }
-        ("devices", "") => json!({ "devices": devices::all(namespace)? }),
+        ("devices", "") => json!({ "devices": devices::all(namespace)?, "refused": devices::refused(namespace)? }),
         ("devices", name) => json!(devices::one(namespace, name)?),
         ("runs", "") => {
             json!({ "runs": namespace.runs(&filter(options)?)?.iter().map(documents::run).collect::<Vec<_>>() })

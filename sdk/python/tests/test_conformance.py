@@ -111,7 +111,7 @@ def meant(value: Any, kept: Step) -> Any:
 
 
 def call(client: Client, step: Step, kept: Step) -> Any:
-    own = {"do", "gives", "fails", "keep", "where", "meanwhile"}
+    own = {"do", "gives", "fails", "keep", "where", "needs", "meanwhile"}
     arguments = {key: meant(value, kept) for key, value in step.items() if key not in own}
     if "from" in arguments:
         arguments["start"] = arguments.pop("from")

@@ -18,6 +18,7 @@ from typing import Optional
 import pytest
 
 import millrace
+from millrace import _views
 
 
 def test_a_record_comes_back_with_what_is_known_of_it(ns: millrace.Namespace) -> None:
@@ -346,3 +347,33 @@ def test_a_namespace_that_nobody_named_is_not_taken_from_other_users(tmp_path: P
             millrace.open().close()
         path.chmod(mode)
     millrace.open().close()
+
+
+def test_a_device_says_why_it_is_refused_and_how_it_is_known() -> None:
+    refused = {
+        "device": "kitchen",
+        "known_by": "claim",
+        "identity": "77aa77aa0001",
+        "code": "MR6132",
+        "detail": "the capability does not grant append",
+        "remedy": "Issue one.",
+        "first": "2026-11-29T21:00:00Z",
+        "last": "2026-11-29T22:00:00Z",
+        "times": 3,
+        "address": "10.0.0.5",
+        "capability": "f7b4fdbda1b53e77",
+    }
+    counts = dict.fromkeys(("records", "runs", "dead", "starts", "lost_records", "commands_waiting"), 0)
+    document = {"name": "kitchen", "logs": [["kitchen/raw", 7]], **counts}
+    (known,) = _views.device({**document, "refused": [refused]}).refused
+    assert (known.known_by, known.code, known.times, known.identity) == ("claim", "MR6132", 3, "77aa77aa0001")
+    assert (known.address, known.capability, known.remedy) == ("10.0.0.5", "f7b4fdbda1b53e77", "Issue one.")
+    # A device that is accepted, and one that has shown nothing.
+    assert _views.device(document).refused == ()
+    del refused["capability"], refused["address"]
+    assert _views.refused_device(refused).address is None
+
+
+def test_a_namespace_without_devices_refuses_none(ns: millrace.Namespace) -> None:
+    assert ns.devices() == []
+    assert ns.refused_devices() == []

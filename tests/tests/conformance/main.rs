@@ -1,5 +1,7 @@
-//! `spec/conformance.json`, run by the Rust clients: blocking and async, over TCP and the Unix socket, and over files.
+//! `spec/conformance.json`, run by the Rust clients: blocking and async, over TCP and the Unix socket, and over files. And by a device, as far
+//! as it can.
 
+mod device;
 mod target;
 
 use millrace_tests::{Host, Place as Folder};
@@ -56,6 +58,15 @@ fn step(way: &Way, target: &Target, step: &Value, variables: &mut Map<String, Va
             _ => outcome,
         }
     });
+    check(&step, outcome, variables)
+}
+
+/// Compares the result of a step with what it gives, and keeps what it keeps.
+fn check(
+    step: &Value,
+    outcome: millrace_wire::Result<Value>,
+    variables: &mut Map<String, Value>,
+) -> Result<(), String> {
     match (step["fails"].as_str(), outcome) {
         (Some(code), Err(error)) if error.code().id() == code => Ok(()),
         (None, Ok(found)) => {
@@ -117,4 +128,36 @@ fn the_async_client_over_tcp() {
 #[test]
 fn the_files_themselves() {
     run(|namespace, _| Way::Local(fs::canonicalize(namespace).expect("it is there")), false);
+}
+
+/// Runs what needs nothing on a device, each script on a new one; returns how many scripts those are.
+fn run_on_device() -> usize {
+    let script: Value = serde_json::from_str(SCRIPT).expect("JSON");
+    let (mut faults, mut ran) = (Vec::new(), 0);
+    for script in script["scripts"].as_array().expect("scripts").iter().filter(|script| script["needs"].is_null()) {
+        let folder = Folder::new();
+        let steps: Vec<&Value> =
+            script["steps"].as_array().expect("steps").iter().filter(|step| step["needs"].is_null()).collect();
+        let (made, steps): (Vec<&Value>, Vec<&Value>) = steps.iter().partition(|step| step["do"] == "create_log");
+        let log = |step: &&Value| {
+            (step["log"].as_str().expect("a log").to_owned(), step["history"].as_u64().expect("a history"))
+        };
+        let mut device = device::Device::start(&folder.path().join("flash"), &made.iter().map(log).collect::<Vec<_>>());
+        let mut variables = Map::new();
+        for one in &steps {
+            let step = filled(one, &variables);
+            let outcome = device.call(&step);
+            if let Err(fault) = check(&step, outcome, &mut variables) {
+                faults.push(format!("{}: {one}\n    {fault}", script["name"]));
+            }
+        }
+        ran += usize::from(!steps.is_empty());
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    ran
+}
+
+#[test]
+fn a_device_as_far_as_it_can() {
+    assert_eq!(run_on_device(), 10);
 }

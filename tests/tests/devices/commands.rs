@@ -15,10 +15,15 @@ fn bench() -> Bench {
 }
 
 /// One that runs for long; it ends with this value.
-struct Awake(Child);
+pub(super) struct Awake(Child);
 
 impl Awake {
-    fn start(bench: &Bench, more: &str) -> Self {
+    pub fn signal(&self, name: &str) {
+        let status = std::process::Command::new("kill").args([&format!("-{name}"), &self.0.id().to_string()]).status();
+        assert!(status.expect("kill starts").success());
+    }
+
+    pub fn start(bench: &Bench, more: &str) -> Self {
         Self(bench.device("kitchen.flash", &format!("--linger 600000 {more}")).spawn().expect("it starts"))
     }
 }

@@ -1,6 +1,7 @@
 //! `millrace device provision`, `flash-image` and `dump`: a new device, from its identity to what its flash has.
 
 use super::{Bench, REFUSED, measured};
+use millrace_tests::eventually;
 use serde_json::Value;
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -44,6 +45,13 @@ fn a_device_is_what_it_was_provisioned_as_until_it_is_removed() {
     assert!(!place.namespace().join("secrets/devices/kitchen.capability").exists());
     let ended = bench.run("kitchen.flash", "--provisioned kitchen.identity --records 30 --patience 1");
     assert_eq!((ended.code, ended.stderr.contains("MR6138")), (REFUSED, true), "{}", ended.stderr);
+    // It is removed, and whose capability knocks is still known.
+    eventually("the refusal is noted", || {
+        let listed = place.run(["device", "ls"]).ok();
+        listed
+            .text()
+            .contains("a connection that names the capability of kitchen, and proves nothing, is refused: MR6138")
+    });
     // Its logs still have records.
     place.run(["device", "provision", "kitchen", "--out", "again"]).fails("MR6302", 1);
     for log in ["raw", "mean"] {

@@ -5,6 +5,7 @@ mod boards;
 mod commands;
 mod fleet;
 mod identity;
+mod live;
 mod provisioning;
 mod seen;
 mod serial;

@@ -2,12 +2,14 @@
 
 use super::{Bench, measured};
 use millrace_device::{Burst, Entry, Image, crc32c};
+use millrace_tests::{end, eventually};
 use serde_json::Value;
 use std::{
     fs,
     io::{Read, Write},
     net::TcpStream,
     path::Path,
+    process::Command,
 };
 
 const SECTOR: usize = 4096;
@@ -68,21 +70,28 @@ fn a_host_that_is_older_than_the_firmware_says_so_and_gets_everything_when_it_is
     let before = records();
     assert!((1..150).contains(&before), "{before}");
     let shown = bench.shown("kitchen");
-    assert_eq!(shown["refused"]["code"], "MR2002", "{shown}");
+    let refusal = &shown["refused"][0];
+    assert_eq!(
+        (&refusal["code"], &refusal["known_by"], &refusal["times"]),
+        (&"MR2002".into(), &"right".into(), &2.into())
+    );
     let listed = bench.place.run(["device", "ls"]).ok();
     for said in [listed, bench.place.run(["device", "show", "kitchen"]).ok()] {
         let text = said.text();
         assert!(text.contains("MR2002") && text.contains("firmware is newer"), "{text}");
         assert!(text.contains("Update Millrace on this host"), "{text}");
     }
-    // The same refusal is noted once.
-    let notes = |place: &millrace_tests::Place| {
-        place.run(["--json", "log", "stat", "_device/kitchen"]).ok().object()["latest"].clone()
-    };
-    let noted = notes(&bench.place);
+    // The same refusal is counted, across a restart of the host, and although the device attaches.
+    bench.kill();
+    bench.serve();
     bench.run("kitchen.flash", "--records 155 --patience 1");
-    let again = notes(&bench.place);
-    assert!(again.as_u64().unwrap() <= noted.as_u64().unwrap() + 1, "{noted} {again}: one for the new start");
+    let again = bench.shown("kitchen");
+    assert_eq!(
+        (again["refused"].as_array().map(Vec::len), &again["refused"][0]["times"]),
+        (Some(1), &3.into()),
+        "{again}"
+    );
+    assert_eq!(again["refused"][0]["first"], refusal["first"]);
     // The host is updated: it understands this sector. The device has measured on meanwhile.
     bench.kill();
     let (mut flash, at) = (fs::read(&path).unwrap(), oldest(&understood));
@@ -94,6 +103,173 @@ fn a_host_that_is_older_than_the_firmware_says_so_and_gets_everything_when_it_is
     bench.has("kitchen", 160);
     let shown = bench.shown("kitchen");
     assert!(shown["refused"].is_null(), "{shown}");
+}
+
+/// What is refused under a name, also if it is no device of the namespace.
+fn refused(bench: &Bench, device: &str) -> Vec<Value> {
+    let shown = bench.place.run(["--json", "device", "show", device]);
+    if shown.code == 0 { shown.object()["refused"].as_array().cloned().unwrap_or_default() } else { Vec::new() }
+}
+
+/// The texts of `device ls` and `device show`, which both say all of this.
+#[track_caller]
+fn both_say(bench: &Bench, device: &str, parts: &[&str]) {
+    for args in [&["device", "ls"][..], &["device", "show", device]] {
+        let said = bench.place.run(args).ok();
+        parts.iter().for_each(|part| assert!(said.text().contains(part), "{args:?} {part}: {}", said.text()));
+    }
+}
+
+fn get(bench: &Bench, path: &str) -> Value {
+    let mut curl = Command::new("curl");
+    curl.arg("-sS").arg(format!("http://127.0.0.1:{}/v1/namespaces/main/{path}", bench.port));
+    end(curl, b"").ok().object()
+}
+
+#[test]
+fn a_second_device_of_a_name_and_an_older_flash_are_named_until_they_are_accepted() {
+    let mut bench = Bench::new();
+    bench.run("kitchen.flash", "--records 20").ok();
+    let copy = bench.place.path().join("copy.flash");
+    fs::copy(bench.place.path().join("kitchen.flash"), &copy).unwrap();
+    bench.run("kitchen.flash", "--records 40").ok();
+    let other = "--records 5 --identity 77aa77aa0001";
+    assert_eq!(bench.run("other.flash", other).code, super::REFUSED);
+    let first = refused(&bench, "kitchen");
+    assert_eq!(
+        (first.len(), &first[0]["code"], &first[0]["known_by"]),
+        (1, &"MR6302".into(), &"right".into()),
+        "{first:?}"
+    );
+    assert_eq!((&first[0]["identity"], &first[0]["capability"]), (&"77aa77aa0001".into(), &Value::Null), "{first:?}");
+    both_say(
+        &bench,
+        "kitchen",
+        &[
+            "kitchen is refused: MR6302: device 'kitchen' is",
+            "from address 127.0.0.1",
+            "identity 77aa77aa0001",
+            "Give the device another name",
+        ],
+    );
+    // The one that has the name goes on, and the other one is still refused, also after a restart of the host.
+    bench.run("kitchen.flash", "--records 45").ok();
+    bench.kill();
+    bench.serve();
+    assert_eq!(bench.run("other.flash", other).code, super::REFUSED);
+    let again = refused(&bench, "kitchen");
+    assert!(again[0]["times"].as_u64() > first[0]["times"].as_u64(), "{again:?}");
+    assert_eq!((again.len(), &again[0]["first"]), (1, &first[0]["first"]), "{again:?}");
+    // The remedy: a name of its own.
+    bench.run("other.flash", &format!("{other} --name cellar")).ok();
+    assert_eq!(refused(&bench, "kitchen"), Vec::<Value>::new());
+    // An older copy of the flash has the same identity: it is refused until the device itself comes again.
+    assert_eq!(bench.run("copy.flash", "--records 25").code, super::REFUSED);
+    let older = refused(&bench, "kitchen");
+    assert_eq!((older.len(), &older[0]["code"]), (1, &"MR6300".into()), "{older:?}");
+    both_say(
+        &bench,
+        "kitchen",
+        &["kitchen is refused: MR6300: device 'kitchen' has sent entries up to", "erase the flash of one"],
+    );
+    assert_eq!(get(&bench, "devices/kitchen")["refused"], Value::from(older.clone()));
+    assert_eq!(get(&bench, "devices")["refused"], Value::from(older));
+    // The remedy: an erased flash, another identity and name.
+    fs::remove_file(&copy).unwrap();
+    bench.run("copy.flash", "--records 5 --identity 77aa77aa0002 --name attic").ok();
+    assert_eq!(refused(&bench, "kitchen").len(), 1);
+    bench.run("kitchen.flash", "--records 50").ok();
+    assert!(bench.shown("kitchen")["refused"].is_null());
+    bench.has("kitchen", 50);
+}
+
+#[test]
+fn a_device_without_the_right_capability_is_named_as_what_it_says_to_be() {
+    let bench = Bench::new();
+    let place = &bench.place;
+    let issue = |name: &str, more: &[&str]| {
+        let file = format!("{name}.cap");
+        place.run(["--json", "cap", "issue", "--out", &file].iter().chain(more)).ok();
+        place.run(["--json", "cap", "show", &file]).ok().object()
+    };
+    issue("cellar", &["--allow", "append=cellar/", "--allow", "create=cellar/"]);
+    let kitchen = |cap: &str, records: u64| {
+        let more = format!("--records {records} --capability {cap}.cap --patience 1");
+        bench.run("kitchen.flash", &more)
+    };
+    assert_eq!(kitchen("cellar", 5).code, super::REFUSED);
+    let claimed = refused(&bench, "kitchen");
+    assert_eq!(
+        (claimed.len(), &claimed[0]["code"], &claimed[0]["known_by"]),
+        (1, &"MR6132".into(), &"claim".into()),
+        "{claimed:?}"
+    );
+    both_say(
+        &bench,
+        "kitchen",
+        &[
+            "a device that calls itself kitchen is refused: MR6132",
+            "with capability",
+            "millrace cap issue --allow append=kitchen/",
+        ],
+    );
+    // It is no device, and its claim is no fact.
+    assert_eq!(get(&bench, "devices")["devices"], Value::Array(Vec::new()));
+    let unknown = get(&bench, "devices/kitchen")["error"].clone();
+    assert_eq!(unknown["code"], "MR6303");
+    assert!(unknown["detail"].as_str().unwrap().contains("one that uses this name was refused: MR6132"), "{unknown}");
+    // Whatever names it uses, it fills no list.
+    for number in 0..6 {
+        let more =
+            format!("--records 1 --name n{number} --identity 77aa77aa000{number} --capability cellar.cap --patience 1");
+        assert_eq!(bench.run(&format!("n{number}.flash"), &more).code, super::REFUSED);
+    }
+    assert_eq!(get(&bench, "devices")["refused"].as_array().map(Vec::len), Some(4));
+    // The device itself: a capability that does not permit to create its logs, and then the one that the remedy says.
+    issue("half", &["--allow", "append=kitchen/"]);
+    for _ in 0..2 {
+        assert_eq!(kitchen("half", 5).code, super::REFUSED);
+    }
+    let half = refused(&bench, "kitchen");
+    assert_eq!((&half[0]["code"], &half[0]["known_by"]), (&"MR6132".into(), &"right".into()), "{half:?}");
+    assert!(half[0]["times"].as_u64() > Some(1), "{half:?}: that it attaches is not enough");
+    issue("whole", &["--allow", "append=kitchen/", "--allow", "create=kitchen/"]);
+    kitchen("whole", 5).ok();
+    assert_eq!(refused(&bench, "kitchen"), Vec::<Value>::new());
+    // One that has expired.
+    issue("brief", &["--allow", "append=kitchen/", "--expires", "1s"]);
+    eventually("the capability has expired", || kitchen("brief", 6).code == super::REFUSED);
+    let expired = refused(&bench, "kitchen");
+    assert!(expired[0]["detail"].as_str().unwrap().contains("not valid at this time"), "{expired:?}");
+    // One that was revoked proves nothing: only its id says whose it was.
+    kitchen("whole", 7).ok();
+    assert_eq!(refused(&bench, "kitchen"), Vec::<Value>::new());
+    place.run(["cap", "revoke", "--file", "whole.cap"]).ok();
+    assert_eq!(kitchen("whole", 8).code, super::REFUSED);
+    eventually("the refusal is noted", || !refused(&bench, "kitchen").is_empty());
+    let revoked = refused(&bench, "kitchen");
+    assert_eq!((&revoked[0]["code"], &revoked[0]["known_by"]), (&"MR6138".into(), &"capability".into()), "{revoked:?}");
+    both_say(
+        &bench,
+        "kitchen",
+        &["a connection that names the capability of kitchen, and proves nothing, is refused: MR6138"],
+    );
+    // One that no device had makes no line.
+    issue("unknown", &["--allow", "append=pantry/", "--allow", "create=pantry/"]);
+    place.run(["cap", "revoke", "--file", "unknown.cap"]).ok();
+    let unknown = bench
+        .run("pantry.flash", "--records 1 --name pantry --identity 77aa77aa0009 --capability unknown.cap --patience 1");
+    assert_eq!(unknown.code, super::REFUSED);
+    issue("again", &["--allow", "append=kitchen/", "--allow", "create=kitchen/"]);
+    kitchen("again", 9).ok();
+    assert_eq!(refused(&bench, "kitchen"), Vec::<Value>::new());
+    place.run(["device", "show", "pantry"]).fails("MR6303", 1);
+    // `rm` forgets what was refused, also of a name that is no device.
+    let named = refused(&bench, "n5");
+    assert_eq!(named.len(), 1);
+    place.run(["device", "rm", "n5"]).ok();
+    place.run(["device", "show", "n5"]).fails("MR6303", 1);
+    place.run(["device", "rm", "n5"]).fails("MR6303", 1);
 }
 
 /// What a device has not run, as `why` says it.

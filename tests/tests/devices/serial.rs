@@ -148,6 +148,12 @@ fn a_board_with_an_identity_in_its_flash_is_encrypted_and_takes_commands_from_it
     assert_eq!(place.records("attic/applied"), ["every=60"]);
     eventually("all is measured", || place.run(["log", "get", "attic/mean", "96"]).code == 0);
     place.run(["device", "send", "attic", "config", "every=50", "--wait", "100s"]).ok();
+    // Over the same line, the host asks the board.
+    let told = place.run(["--json", "device", "get", "attic", "raw", "--from", "1", "--count", "96"]).ok().objects();
+    let told: Vec<&str> = told.iter().map(|record| record["data"].as_str().unwrap()).collect();
+    assert_eq!(told, place.records("attic/raw"));
+    let sent = place.run(["--json", "device", "send", "attic", "config", "every=45", "--live"]).ok().object();
+    assert_eq!(sent["seqno"], 3);
     // Without the capability for it, the next connection takes none.
     let kept = place.namespace().join("secrets/devices/attic.capability");
     fs::remove_file(kept).unwrap();
@@ -158,6 +164,7 @@ fn a_board_with_an_identity_in_its_flash_is_encrypted_and_takes_commands_from_it
     let shown = || place.run(["--json", "device", "show", "attic"]).ok().object();
     eventually("the device has refused", || shown()["commands_refused"]["code"] == "MR6132");
     assert_eq!(shown()["commands_waiting"], 1);
+    place.run(["device", "get", "attic", "raw"]).fails("MR6132", 1);
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn the_runs_of_a_device_are_runs_of_the_namespace() {
     let name = get("")["namespaces"][0]["name"].as_str().expect("it has a name").to_owned();
     let get = |path: &str| get(&format!("/{name}/{path}"));
     let shown = bench.shown("kitchen");
-    assert_eq!(get("devices"), json!({ "devices": [shown.clone()], "next": null }));
+    assert_eq!(get("devices"), json!({ "devices": [shown.clone()], "next": null, "refused": [] }));
     assert_eq!(get("devices/kitchen"), shown);
     assert_eq!(get("devices/cellar")["error"]["code"], "MR6303");
     // A copy of the namespace has the runs, and is complete without code.
@@ -174,6 +174,23 @@ fn a_repair_replays_the_runs_of_a_device_with_its_twin_and_keeps_those_without()
     assert_eq!((&verified["same"], &verified["differs"]), (&32.into(), &Value::Null), "{verified}");
     let plan =
         place.run(["--json", "repair", "plan", "kitchen/raw", "--values", "one.json", "--verify", "5"]).ok().object();
+    // The device still has record 30, and what it computed from that.
+    let on_device = |log: &str, records: u64, range: (u64, u64), history: u64| {
+        let (first, last) = range;
+        json!({ "device": "kitchen", "log": log, "records": records, "range": [first, last], "history": history, "keep": false, "commands": false })
+    };
+    let kept = json!({ "logs": [on_device("kitchen/mean", 8, (30, 37), 500), on_device("kitchen/raw", 1, (30, 30), 2000)], "more": 0 });
+    place.write("other.json", "{\"seqno\":30,\"value\":\"42.00\"}\n");
+    let other =
+        |more: &[&str]| place.run(more.iter().chain(&["repair", "plan", "kitchen/raw", "--values", "other.json"])).ok();
+    assert_eq!(other(&["--json"]).object()["on_devices"], kept);
+    let text = other(&[]);
+    let said = "kitchen/raw      1 record  @30..30 stays as it was in the flash of kitchen; its functions read them until it has 2000 newer ones";
+    assert!(text.text().contains(said), "{}", text.text());
+    // The host says the same.
+    let values = json!({ "do": "plan", "log": "kitchen/raw", "corrections": [{ "seqno": 30, "data": "42.00" }] });
+    let found = planned(&bench, &values);
+    assert_eq!((&found["on_devices"], &found["on_devices_more"]), (&kept["logs"], &0.into()), "{found}");
     let of_device = plan["verified"].as_array().unwrap().iter().find(|of| of["device"] == "kitchen");
     assert_eq!(of_device.map(|of| &of["same"]), Some(&5.into()), "{plan}");
     assert_eq!(plan["not_run"], json!([]), "{plan}");
@@ -196,6 +213,72 @@ fn a_repair_replays_the_runs_of_a_device_with_its_twin_and_keeps_those_without()
     place.run(["log", "get", "kitchen/mean", "45"]).fails("MR7006", 1);
     let newest = place.run(["log", "get", "kitchen/mean", "50", "--raw"]).ok();
     assert_eq!(newest.text().trim(), mean(&all(50)[45..], 5), "the mean of those behind the one that was removed");
+}
+
+/// A plan that the host makes.
+fn planned(bench: &Bench, request: &Value) -> Value {
+    let ask = |path: &str, body: Option<String>| {
+        let mut curl = Command::new("curl");
+        curl.arg("-sS").arg(format!("http://127.0.0.1:{}/v1/namespaces/main/{path}", bench.port));
+        let body = body.iter().flat_map(|body| ["-H", "Content-Type: application/json", "-d", body]);
+        curl.args(body);
+        end(curl, b"").ok().object()
+    };
+    let plan = ask("repairs", Some(request.to_string()))["plan"].clone();
+    let mut found = Value::Null;
+    eventually("the plan is made", || {
+        found = ask(&format!("plans/{plan}"), None);
+        found["state"] != "running"
+    });
+    found["found"].clone()
+}
+
+#[test]
+fn a_plan_names_what_a_device_goes_on_to_read_and_a_command_corrects_its_settings() {
+    let bench = Bench::new();
+    let place = &bench.place;
+    bench.run("kitchen.flash", "--records 5").ok();
+    let send = |value: &str| {
+        place.run(["device", "send", "kitchen", "config", value]).ok();
+        eventually("the device has the command", || {
+            bench.run("kitchen.flash", "--records 5 --linger 1500").ok();
+            bench.shown("kitchen")["commands_waiting"] == 0
+        });
+    };
+    send("every=60");
+    send("every=6");
+    let logs = bench.shown("kitchen")["kept"].clone();
+    let config = json!({ "log": "config", "history": 1, "keep": true, "commands": true });
+    assert!(logs.as_array().unwrap().contains(&config), "{logs}");
+    // The log keeps one record: the one before is read by nobody any more.
+    let plan = |seqno: u64| {
+        place.write("config.json", &(json!({ "seqno": seqno, "value": "every=600" }).to_string() + "\n"));
+        place.run(["--json", "repair", "plan", "kitchen/config", "--values", "config.json"]).ok().object()
+    };
+    let of_config =
+        |plan: &Value| plan["on_devices"]["logs"].as_array().unwrap().iter().any(|it| it["log"] == "kitchen/config");
+    assert!(!of_config(&plan(1)));
+    let settings = plan(2);
+    let kept =
+        settings["on_devices"]["logs"].as_array().unwrap().iter().find(|it| it["log"] == "kitchen/config").unwrap();
+    assert_eq!(
+        (&kept["commands"], &kept["history"], &kept["records"]),
+        (&true.into(), &1.into(), &1.into()),
+        "{settings}"
+    );
+    let text = place.run(["repair", "plan", "kitchen/config", "--values", "config.json"]).ok();
+    let said = "after the repair, send the right one: millrace device send kitchen config VALUE";
+    assert!(text.text().contains(said), "{}", text.text());
+    bench.correct("kitchen/config", &[(2, "every=600")]);
+    assert_eq!(place.records("kitchen/config"), ["every=60", "every=600"]);
+    // What the plan says to do.
+    send("every=600");
+    assert_eq!(place.records("kitchen/config"), ["every=60", "every=600", "every=600"]);
+    eventually("the device has applied it", || {
+        bench.run("kitchen.flash", "--records 5").ok();
+        place.records("kitchen/applied").last().map(String::as_str) == Some("every=600")
+    });
+    assert!(!of_config(&plan(2)), "the device has a newer one");
 }
 
 #[test]

@@ -305,6 +305,7 @@ fn changes(run: EventId) -> Vec<Request> {
         manage(&["read=namespace"], r#"{"do":"externalize"}"#),
         manage(&["create=raw"], r#"{"do":"set-time","log":"raw","time":"/t"}"#),
         manage(&["append=kitchen/config"], r#"{"do":"send-command","device":"kitchen","log":"config","data":"x"}"#),
+        manage(&["append=kitchen/config"], r#"{"do":"append-on-device","device":"kitchen","log":"config","data":"x"}"#),
         manage(&["append=kitchen/firmware"], begin),
         manage(
             &["append=kitchen/firmware"],
@@ -334,6 +335,7 @@ fn documents(run: EventId) -> Vec<Request> {
         show(observe, "failures"),
         show(&["observe=function:shout"], "failures?function=shout"),
         show(observe, "tasks"),
+        show(&["read=kitchen/raw"], "devices/kitchen/live/raw"),
         show(observe, "databases"),
         show(observe, "why"),
         show(observe, "why/shout"),

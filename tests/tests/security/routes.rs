@@ -91,6 +91,12 @@ fn operations(run: EventId) -> Vec<Operation> {
         of("GET", "/v1/namespaces/{namespace}/devices", "devices", observe),
         of("GET", "/v1/namespaces/{namespace}/devices/{device}", "devices/kitchen", observe),
         of("GET", "/v1/namespaces/{namespace}/devices/{device}/firmware", "devices/kitchen/firmware", observe),
+        of(
+            "GET",
+            "/v1/namespaces/{namespace}/devices/{device}/live/{log}",
+            "devices/kitchen/live/raw",
+            &["read=kitchen/raw"],
+        ),
         Operation {
             body: Some("an image"),
             ..of(

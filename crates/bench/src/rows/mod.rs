@@ -3,6 +3,7 @@
 mod capability;
 mod chain;
 mod databases;
+mod devices;
 mod dispatch;
 mod durable;
 mod get;
@@ -337,6 +338,42 @@ pub const ALL: &[Spec] = &[
         what: "append that depends on no unwritten write while the database is dead, p99",
         unit: "µs",
         run: databases::independent,
+    },
+    Spec {
+        id: "device.append",
+        what: "append and flush a record of 16 bytes on a Cortex-M3",
+        unit: "instructions",
+        run: devices::board::append,
+    },
+    Spec {
+        id: "device.get",
+        what: "get the newest record of 16 bytes on a Cortex-M3",
+        unit: "instructions",
+        run: devices::board::get,
+    },
+    Spec {
+        id: "device.run",
+        what: "run a function that appends a record on a Cortex-M3",
+        unit: "instructions",
+        run: devices::board::run,
+    },
+    Spec {
+        id: "device.verify",
+        what: "verify a capability of five blocks on a Cortex-M3",
+        unit: "instructions",
+        run: devices::board::verify,
+    },
+    Spec {
+        id: "device.fleet",
+        what: "records of 1000 devices that wake, send and sleep, to the disk of one host",
+        unit: "/s",
+        run: devices::fleet::fleet,
+    },
+    Spec {
+        id: "device.path",
+        what: "a record from a device over the edge to the cloud, a copy on each, 30 ms of delays, p50",
+        unit: "ms",
+        run: devices::path::path,
     },
 ];
 

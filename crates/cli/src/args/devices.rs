@@ -84,8 +84,26 @@ Examples:
   millrace device send kitchen config 'every=60'
   millrace device send kitchen config 'every=60' --wait 30s
   millrace device send kitchen config < settings.txt
+  millrace device send kitchen config 'every=60' --live        # now, or not at all
   millrace log tail dead/commands")]
     Send(DeviceSendArgs),
+    /// Read records from a device that is connected now
+    #[command(after_help = "\
+The host asks the device over the connection that the device has opened, and the device answers from its flash; what it has in memory, it writes \
+to the flash before. So the command shows what has not arrived yet, and what the namespace does not keep any more. `millrace log get NAME/LOG` shows \
+what has arrived, and needs no device.
+
+A device that is not connected cannot be asked (MR6360, exit code 75); the error says when it is expected, if it connects regularly, or when it \
+was connected. The firmware must call `mrd_remote_begin`, else the error is MR6361. A host must serve the namespace. Reading requires the right to \
+read NAME/LOG. A device that was provisioned before it could be asked must be provisioned again: its capability for the host has no `read`.
+
+Examples:
+  millrace device get kitchen raw                 # the newest record
+  millrace device get kitchen raw 17
+  millrace device get kitchen raw --from 10 --count 5
+  millrace device get kitchen raw --latest        # only the number of the newest
+  millrace --json device get kitchen raw | jq .data")]
+    Get(DeviceGetArgs),
     /// Send new firmware to a device
     #[command(after_help = "\
 The namespace stores the image, and its host sends it to the device whenever that is connected, as records of the device's log `firmware`; \
@@ -213,6 +231,32 @@ pub struct DeviceSendArgs {
     /// How long to wait until the device has it
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub wait: Option<Duration>,
+    /// Deliver it to the device now, and print its number there; if the device is not connected, fail (MR6360) and send nothing
+    #[arg(long, conflicts_with = "wait")]
+    pub live: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DeviceGetArgs {
+    /// The device's name
+    pub name: String,
+    /// The log of the device, without the device's name
+    pub log: String,
+    /// The record's sequence number [default: the newest]
+    #[arg(conflicts_with_all = ["from", "latest"], allow_negative_numbers = true)]
+    pub seqno: Option<String>,
+    /// The first record of a range
+    #[arg(long, value_name = "SEQNO", allow_negative_numbers = true)]
+    pub from: Option<String>,
+    /// Print at most this many records of the range
+    #[arg(long, value_name = "RECORDS", requires = "from", default_value_t = 100, value_parser = units::parse_count)]
+    pub count: u64,
+    /// Print only the sequence number of the newest record, 0 if there is none
+    #[arg(long, conflicts_with_all = ["from", "raw"])]
+    pub latest: bool,
+    /// Print the bytes of the record unchanged; in a range, a newline follows each record
+    #[arg(long, conflicts_with = "json")]
+    pub raw: bool,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ mod plans;
 mod trace;
 
 pub use plans::{
-    CopyDoc, CorrectsDoc, EstimateDoc, OverwritesDoc, PlanDoc, PlanFoundDoc, PlanState, ReplayDoc, RewritesDoc,
+    CopyDoc, CorrectsDoc, EstimateDoc, OnDeviceDoc, OverwritesDoc, PlanDoc, PlanFoundDoc, PlanState, ReplayDoc,
+    RewritesDoc,
 };
 pub use trace::{TraceBranchDoc, TraceDoc, TracedRecordDoc, TracedRunDoc, ValueDoc};

@@ -62,6 +62,10 @@ pub struct PlanFoundDoc {
     pub topics: Vec<CopyDoc>,
     /// Runs that depend on the records and would not be replayed.
     pub not_run: Vec<ReplayDoc>,
+    /// Logs of devices that may still have these records as they were, the first hundred.
+    pub on_devices: Vec<OnDeviceDoc>,
+    /// How many more logs of devices there are.
+    pub on_devices_more: u64,
     /// Functions that may have effects outside again.
     pub effects: Vec<ReplayDoc>,
     /// Whether the repair would stop: at runs that cannot be replayed, or at messages.
@@ -148,6 +152,26 @@ pub struct RewritesDoc {
     pub bytes: u64,
     /// The first and the last.
     pub range: (u64, u64),
+}
+
+/// Records that change here, and that a device may still have as they were: a repair does not rewrite its flash.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OnDeviceDoc {
+    /// The device.
+    pub device: String,
+    /// The log, under its name here.
+    pub log: String,
+    /// How many there are.
+    pub records: u64,
+    /// The first and the last.
+    pub range: (u64, u64),
+    /// How many of the newest records of the log the device keeps at most; none if it has not said so.
+    pub history: Option<u64>,
+    /// Whether the newest of them stays in the device until there is a newer one.
+    pub keep: bool,
+    /// Whether commands were delivered to the log.
+    pub commands: bool,
 }
 
 /// A copy of a log that keeps old records.

@@ -4,7 +4,7 @@ use super::Page;
 use millrace_documents::FunctionsDoc;
 use millrace_node::{
     Namespace,
-    devices::{self, Device},
+    devices::{self, Device, RefusedDevice},
     documents,
 };
 use millrace_wire::Result;
@@ -14,6 +14,8 @@ use serde::Serialize;
 pub(super) struct DevicesDoc {
     devices: Vec<Device>,
     next: Option<String>,
+    /// Those that are refused now, on each page.
+    refused: Vec<RefusedDevice>,
 }
 
 pub(super) fn list(namespace: &Namespace, page: &Page) -> Result<FunctionsDoc> {
@@ -26,5 +28,5 @@ pub(super) fn list(namespace: &Namespace, page: &Page) -> Result<FunctionsDoc> {
 pub(super) fn devices(namespace: &Namespace, page: &Page) -> Result<DevicesDoc> {
     let all = devices::all(namespace)?;
     let (devices, next) = page.of_list(&all, |device| &device.name, |device| Ok(Some(Device::clone(device))))?;
-    Ok(DevicesDoc { devices, next })
+    Ok(DevicesDoc { devices, next, refused: devices::refused(namespace)? })
 }

@@ -3,6 +3,7 @@
 //! The wire message SHOW and the HTTP paths below `/v1/namespaces/NAME/` answer the same text. The fields are those that
 //! the command line prints with `--json`. Lists are objects with one list in them, so that they can grow.
 
+mod asked;
 mod flows;
 mod functions;
 mod journal;
@@ -19,10 +20,10 @@ pub(crate) use query::{Query, invalid, segment, shown, whole_number};
 pub(crate) use series::moment;
 pub(crate) use status::host_of;
 
-use crate::{Hosted, cluster::topics::replied, mqtt};
+use crate::{Hosted, cluster::topics::replied, mqtt, wire::RemoteRequest};
 use millrace_node::{
     Access, Gated, Namespace, Resource, Right, documents,
-    manage::{Managed, Order, uploads::Uploads},
+    manage::{Managed, Order, record_of, uploads::Uploads},
     repairs::{self, Ask},
 };
 use millrace_wire::{Code, Error, Result};
@@ -59,6 +60,9 @@ pub async fn show(hosted: &Arc<Hosted>, access: &Access, path_and_query: &str) -
         Ok(asked) => asked,
         Err(error) => return access.refuse(error, None).await,
     };
+    if let Asked::OfDevice { device, ask } = asked {
+        return asked::answer(hosted, access, &device, ask).await;
+    }
     if asked.is_quick() {
         let is_status = matches!(asked, Asked::Status);
         if is_status && let Err(error) = access.observes() {
@@ -138,6 +142,7 @@ enum Asked {
     Devices(Page),
     Device(String),
     Firmware(String),
+    OfDevice { device: String, ask: RemoteRequest },
     Runs(millrace_node::RunFilter),
     Run(String),
     Output { run: String, from: u64 },
@@ -196,6 +201,9 @@ impl Asked {
             ["functions", name] => Asked::Function(name.to_string()),
             ["devices"] => Asked::Devices(Page::of(&mut query)?),
             ["devices", name] => Asked::Device(name.to_string()),
+            ["devices", device, "live", log @ ..] if !log.is_empty() => {
+                Asked::OfDevice { device: device.to_string(), ask: asked::of(log.join("/"), &mut query)? }
+            }
             ["devices", name, "firmware"] => Asked::Firmware(name.to_string()),
             ["runs"] => Asked::Runs(runs::filter(&mut query)?),
             ["runs", id] => Asked::Run(id.to_string()),
@@ -336,6 +344,8 @@ impl Asked {
             Asked::Devices(page) => text(&functions::devices(namespace, &page)?),
             Asked::Device(name) => text(&millrace_node::devices::one(namespace, &name)?),
             // A device that cannot be updated, and was not to be, has no members.
+            // Asked of the device itself: see `show`.
+            Asked::OfDevice { device, .. } => Err(Code::DeviceAsleep.error(format!("{device} is not asked here"))),
             Asked::Firmware(name) => text(&millrace_node::devices::one(namespace, &name)?.firmware.unwrap_or_default()),
             Asked::Runs(filter) => text(&runs::list(namespace, &filter)?),
             Asked::Run(id) => text(&documents::run_named(namespace, &id)?),
@@ -418,6 +428,10 @@ pub(crate) async fn manage(
             .await
             .map_err(|failed| Code::HostInternal.error(failed.to_string()))??;
         return text(&Managed::SecretRotated(replied(|reply| cluster.rotate_secret(reply)).await?));
+    }
+    if let Order::AppendOnDevice { device, log, data, base64 } = order {
+        let record = record_of(data, base64)?;
+        return asked::append(hosted, &access, device, log, record).await;
     }
     let deploys = matches!(order, Order::Up(_) | Order::Down(_));
     let act = move |access: &Access| access.manage(order, uploads.as_deref());

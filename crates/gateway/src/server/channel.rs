@@ -52,6 +52,7 @@ pub(super) async fn accept(
     let (served, mut accepted) = loop {
         if let Some((offered, used)) = Offered::read(&received).map_err(broken)? {
             let Ok(recovered) = recover(hosted, &offered) else {
+                hosted.served().iter().for_each(|it| it.capability_refused(offered.body(), identity.peer.address));
                 stream.write_all(&refusal()).await?;
                 return Ok(None);
             };

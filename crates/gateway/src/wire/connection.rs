@@ -7,8 +7,9 @@
 
 use super::{
     REQUESTS_MAX,
+    asking::Asking,
     commits::{self, Commits},
-    devices::{Attachment, DeviceCommands},
+    devices::{Attachment, DeviceCommands, DeviceRequest},
     refusal,
     requests::{Answer, Rationed, answer},
     waits::Waits,
@@ -92,6 +93,8 @@ pub(super) struct Connection {
     pub device: Option<Attachment>,
     /// The commands for it.
     pub commands: Option<DeviceCommands>,
+    /// What others ask the device.
+    pub asking: Option<Asking>,
     /// Files of a deployment that come over this connection; they go with it.
     pub uploads: Arc<Uploads>,
     /// The other end sends no more. Its complete requests are still answered.
@@ -149,6 +152,7 @@ impl Connection {
             inbound: HashMap::new(),
             device: None,
             commands: None,
+            asking: None,
             uploads: Arc::default(),
             ended: false,
             closing: false,
@@ -329,7 +333,11 @@ impl Connection {
             self.hosted.counters.failures.fetch_add(1, Ordering::Relaxed);
         }
         match &outcome {
-            Ok(Answer::Attached(_)) => self.begin_commands(),
+            Ok(Answer::Attached(_)) => {
+                self.begin_commands();
+                self.begin_asking();
+            }
+            Ok(Answer::ToDevice(DeviceRequest::Asked { .. })) => self.await_question(),
             Ok(Answer::ToDevice(asked)) => self.asked(request, asked),
             _ => {}
         }
@@ -360,6 +368,7 @@ impl Connection {
         self.held.clear();
         self.held_bytes = 0;
         self.waits = Waits::default();
+        self.asking = None;
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<bool> {
@@ -481,6 +490,7 @@ impl Connection {
     /// Once the other end sends no more, its waiting requests end, and when no complete frame is deferred, the connection ends.
     fn use_up(&mut self) {
         if self.ended && !self.closing {
+            self.asking = None;
             self.waits.end();
             self.closing = matches!(split(&self.input, FRAME_MAX_BYTES), Ok(None));
         }

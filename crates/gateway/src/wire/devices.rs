@@ -5,7 +5,11 @@
 //!                                  if there is a capability for the device          one is under way at a time
 //! ```
 
-use super::{connection::Connection, requests::Answer};
+use super::{
+    asking::{PRESENTED, RemoteRequest},
+    connection::Connection,
+    requests::Answer,
+};
 use millrace_node::{
     Access, Log,
     devices::{Import, commands::Command},
@@ -39,15 +43,32 @@ pub(super) type Attachment = Arc<OnceLock<Import>>;
 /// A request to the device.
 #[derive(Clone, Debug)]
 pub(crate) enum DeviceRequest {
-    Present { capability: Vec<u8>, proof: [u8; 32] },
-    Link { stream: String, namespace: u64, epoch: u32, life: Life },
-    Deliver { link: u64, gap: bool, command: Command },
+    Present(Presentation),
+    Link {
+        stream: String,
+        namespace: u64,
+        epoch: u32,
+        life: Life,
+    },
+    Deliver {
+        link: u64,
+        gap: bool,
+        command: Command,
+    },
+    /// What another client asks, behind the capability for the device, if that was not presented yet.
+    Asked {
+        present: Option<Presentation>,
+        ask: RemoteRequest,
+    },
 }
+
+/// A capability for a device, and the proof that this host has it.
+pub(crate) type Presentation = (Vec<u8>, [u8; 32]);
 
 impl DeviceRequest {
     pub fn write(&self, out: &mut Vec<u8>, heading: Heading) {
         match self {
-            Self::Present { capability, proof } => encode(out, heading, &Present { slot: 0, capability, proof }),
+            Self::Present((capability, proof)) => encode(out, heading, &Present { slot: 0, capability, proof }),
             Self::Link { stream, namespace, epoch, life } => {
                 let (namespace, epoch, life) = (*namespace, *epoch, Some(*life));
                 encode(out, heading, &Link { stream, namespace, epoch, life, ..Link::default() });
@@ -56,6 +77,13 @@ impl DeviceRequest {
                 let Command { number, id, hlc, log, data } = command;
                 let item = Item { log, data, id: *id, hlc: *hlc, ..Item::default() };
                 encode(out, heading, &Deliver { link: *link, first: *number, gap: *gap, items: vec![item] });
+            }
+            Self::Asked { present, ask } => {
+                if let Some((capability, proof)) = present {
+                    let heading = Heading { request: heading.request + PRESENTED, ..heading };
+                    encode(out, heading, &Present { slot: 0, capability, proof });
+                }
+                ask.write(out, heading);
             }
         }
     }
@@ -134,12 +162,16 @@ impl Connection {
 
     /// Whether a message is an answer of the device.
     pub(super) fn is_told(&self, frame: &Frame<'_>) -> bool {
-        matches!(frame.kind, Done::TYPE | Linked::TYPE | Delivered::TYPE | Failure::TYPE) && self.commands.is_some()
+        let is_answer = matches!(frame.kind, Done::TYPE | Linked::TYPE | Delivered::TYPE | Failure::TYPE);
+        (is_answer || RemoteRequest::is_answered_by(frame.kind)) && self.commands.is_some()
     }
 
     /// Takes an answer of the device. One that is late is ignored.
     pub(super) fn told(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let (access, request) = (access.clone(), frame.heading.request);
+        if self.asked_told(frame) {
+            return Ok(());
+        }
         let Some(commands) = &mut self.commands else { return Ok(()) };
         let Some((_, asked)) = commands.asked.take_if(|(number, _)| *number == request) else { return Ok(()) };
         let device = commands.device.clone();
@@ -152,7 +184,7 @@ impl Connection {
                 let error = said(failure.code, failure.detail, &asked);
                 self.waits.add(next, refused(access, device, error))
             }
-            (Done::TYPE, DeviceRequest::Present { .. }) => self.waits.add(next, link(access, device)),
+            (Done::TYPE, DeviceRequest::Present(_)) => self.waits.add(next, link(access, device)),
             (Linked::TYPE, DeviceRequest::Link { .. }) => {
                 let linked: Linked = frame.message()?;
                 (commands.link, commands.number) = (request, linked.number);
@@ -230,12 +262,16 @@ async fn grows(access: &Access, log: Option<&Log>, above: u64) {
 
 async fn begin(access: Access, device: String, exporter: Option<[u8; 32]>) -> Result<Answer> {
     one_waits(&access, &device, 0).await?;
-    // Without a channel, a proof would be bound to nothing.
-    if let (Some(exporter), Some(token)) = (exporter, access.capability_for(&device)?) {
-        let (capability, proof) = (token.body().to_vec(), token.proof(&Binding::Exporter(exporter)));
-        return Ok(Answer::ToDevice(DeviceRequest::Present { capability, proof }));
+    match presentation(&access, &device, exporter)? {
+        Some(present) => Ok(Answer::ToDevice(DeviceRequest::Present(present))),
+        None => link(access, device).await,
     }
-    link(access, device).await
+}
+
+/// The capability for a device, if this host has one. Without a channel, a proof would be bound to nothing.
+pub(super) fn presentation(access: &Access, device: &str, exporter: Option<[u8; 32]>) -> Result<Option<Presentation>> {
+    let (Some(exporter), Some(token)) = (exporter, access.capability_for(device)?) else { return Ok(None) };
+    Ok(Some((token.body().to_vec(), token.proof(&Binding::Exporter(exporter)))))
 }
 
 async fn link(access: Access, device: String) -> Result<Answer> {

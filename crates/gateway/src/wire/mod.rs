@@ -1,8 +1,10 @@
 //! The wire protocol's server side: `spec/protocol/wire.md`.
 //!
 //! [`connection`] moves bytes and enforces limits, [`requests`] turns messages into calls of `Access`, [`commits`] does so for those that
-//! commit, and [`waits`] has the requests that wait: tails and blocking reads.
+//! commit, and [`waits`] has the requests that wait: tails and blocking reads. [`devices`] has the journals of devices and the commands for them,
+//! and [`asking`] takes requests to devices that are connected.
 
+mod asking;
 mod commits;
 mod connection;
 mod devices;
@@ -12,6 +14,8 @@ mod tables;
 pub(crate) mod tests;
 mod topics;
 mod waits;
+
+pub(crate) use asking::{Askable, RemoteAnswer, RemoteRequest};
 
 use crate::{
     patience,

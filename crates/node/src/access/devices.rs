@@ -1,45 +1,103 @@
 //! The access of a device to the namespace that its journal is imported into.
 
-use super::Access;
+use super::{Access, Served};
 use crate::{
     Gated, Shows, Site,
     audit::{Act, audit},
     devices::{
-        self, Import,
+        self, Import, Refused,
         commands::{self, Command, SentCommand},
         updates::{self, FIRMWARE_LOG, NewImage, UpdateDoc},
     },
     links::{Accepted, Links},
     secrets::DeviceSecrets,
 };
-use millrace_journal::Log;
+use millrace_journal::{Log, lock_within};
 use millrace_namespace::admission::devices::state_of;
-use millrace_security::token::{Resource, Right, Token};
+use millrace_security::token::{Principal, Resource, Right, Token, inspect};
 use millrace_wire::{
-    Code, Error, HISTORY_DEFAULT, Result,
+    Code, Error, HISTORY_DEFAULT, Hlc, LogName, Result,
     protocol::{Attach, Attached, Entered, Entries, Life},
 };
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+/// How long a refusal of a capability waits for the journal's lock.
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+
+impl Served {
+    /// Notes that a connection was refused that named this capability, and proved nothing. It is noted only if a device had it.
+    pub fn capability_refused(&self, body: &[u8], address: Option<IpAddr>) {
+        let Ok(chain) = inspect(body) else { return };
+        let Principal::Holder { id, .. } = chain.principal() else { return };
+        if !self.inner.refusals.looks() {
+            return;
+        }
+        let (id, served) = (id.to_string(), Arc::downgrade(&self.inner));
+        self.inner.submissions.work(self.gate(), move || {
+            let Some(inner) = served.upgrade() else { return };
+            let noted = lock_within(LOOK_PATIENCE, || inner.refusals.note_capability(&inner.namespace, &id, address));
+            if let Err(error) = noted {
+                tracing::debug!(target: "devices", code = error.code().id(), "{}", error.detail());
+            }
+        });
+    }
+}
 
 impl Access {
     /// Begins or continues the import of a device's journal. This requires the right to append to all logs below the device's name.
     pub fn attach(&self, attach: &Attach<'_>) -> Gated<(Import, Attached)> {
         self.imported(|| {
             let any = format!("{}/attach", attach.device);
-            self.check(Right::Append, Resource::log(&any))?;
-            devices::attach(self.namespace(), attach)
+            let checked = self.check(Right::Append, Resource::log(&any));
+            let (has_right, capability) = (checked.is_ok(), self.capability());
+            let attached = checked.and_then(|()| devices::attach(self.namespace(), attach, capability.as_deref()));
+            let device = (attach.device, attach.namespace);
+            match &attached {
+                Ok(Accepted { value: (import, _), .. }) => {
+                    self.served.inner.refusals.accepted(import.device(), import.identity());
+                }
+                Err(error) => self.note_refused(device, error, (has_right, false)),
+            }
+            attached
         })
+    }
+
+    /// The id of the caller's capability.
+    fn capability(&self) -> Option<String> {
+        match self.caller.principal() {
+            Principal::Owner => None,
+            Principal::Holder { id, .. } => Some(id.to_string()),
+        }
+    }
+
+    /// So that people see why nothing comes from a device: whether it has the right to its logs, and whether it was sending entries.
+    fn note_refused(&self, (device, identity): (&str, u64), error: &Error, (has_right, sends): (bool, bool)) {
+        let (address, capability) = (self.caller.peer().address, self.capability());
+        let refused = Refused { device, identity, error, address, capability, has_right, sends };
+        let inner = &self.served.inner;
+        if inner.refusals.note(self.namespace(), &refused) {
+            return;
+        }
+        let served = Arc::downgrade(inner);
+        inner.submissions.work(self.served.gate(), move || {
+            served.upgrade().iter().for_each(|inner| inner.refusals.flush(&inner.namespace));
+        });
     }
 
     /// Imports entries of a device; the result waits until they are safe. To create a log, the caller needs the right to.
     pub fn enter(&self, import: &Import, entries: &Entries<'_>) -> Gated<Entered> {
         self.imported(|| {
-            import.enter(self.namespace(), entries, &|log, bytes, creates| {
+            let entered = import.enter(self.namespace(), entries, &|log, bytes, creates| {
                 self.check_append(log, bytes, None)?;
                 if creates {
                     self.check(Right::Create, Resource::log(log))?;
                     self.check_log(log, HISTORY_DEFAULT)?;
                 }
                 Ok(())
+            });
+            // It was accepted when it attached.
+            entered.inspect_err(|error| {
+                self.note_refused((import.device(), import.identity().get()), error, (true, true));
             })
         })
     }
@@ -49,6 +107,20 @@ impl Access {
     pub(super) fn command(&self, device: &str, log: &str, data: &[u8]) -> Result<SentCommand> {
         self.check_append(&format!("{device}/{log}"), data.len(), None)?;
         commands::send(self.namespace(), device, log, data).map(|committed| committed.value)
+    }
+
+    /// Whether the caller may ask a device for what a log of it has, or append a record of so many bytes to it: that requires the right to read
+    /// this log, or to append to it, under its name here. Answers with the time of the newest entry that has come of the device.
+    pub fn asks_device(&self, device: &str, log: &str, append_bytes: Option<usize>) -> Gated<Hlc> {
+        let name = format!("{device}/{log}");
+        let check = || match append_bytes {
+            Some(bytes) => self.check_append(&name, bytes, None),
+            None => self.check(Right::Read, Resource::log(&name)),
+        };
+        self.inspect_if(check, |namespace| {
+            log.parse::<LogName>()?;
+            devices::newest_entry(namespace, device)
+        })
     }
 
     /// Begins an update of a device. This requires the right to append to its log `firmware`, under its name here.

@@ -11,10 +11,9 @@ use crate::{
     links::{Links, RelayOptions},
     manage::{
         BACKFILL_PART, BackfilledDoc, Managed, Order, PassedOver, RETRIED_LISTED_MAX, RetriedAllDoc, RetriedDoc,
-        Stopped, uploads::Uploads,
+        Stopped, record_of, uploads::Uploads,
     },
 };
-use base64::{Engine, prelude::BASE64_STANDARD};
 use millrace_documents::LinkDoc;
 use millrace_namespace::{Definition, Letters, Retried, databases::DatabaseSettings, no_function};
 use millrace_security::{
@@ -39,18 +38,6 @@ fn stopped(error: &Error) -> Stopped {
         code: error.code().id().to_owned(),
         detail: error.detail().to_owned(),
         retry_after_ms: error.retry_after_ms(),
-    }
-}
-
-/// The bytes of a record in JSON: text, or Base64.
-fn record_of(data: Option<String>, base64: Option<String>) -> Result<Vec<u8>> {
-    match (data, base64) {
-        (Some(data), None) => Ok(data.into_bytes()),
-        (None, Some(text)) => {
-            let bad = |error| Code::ManageInvalid.error(format!("`base64` is not Base64: {error}"));
-            BASE64_STANDARD.decode(text).map_err(bad)
-        }
-        _ => Err(Code::ManageInvalid.error("the record is missing: give `data` or `base64`, and not both")),
     }
 }
 
@@ -230,6 +217,10 @@ impl Access {
                 let record = record_of(data, base64)?;
                 let SentCommand { number, id } = self.command(&device, &log, &record)?;
                 Ok(Managed::Command { device, log, number, id })
+            }
+            Order::AppendOnDevice { .. } => {
+                // The device replies later, over its own connection: see `Access::asks_device`.
+                Err(Code::ManageInvalid.error("a device is asked by the host that it is connected to"))
             }
             Order::BeginUpdate { device, size, sha256, version } => {
                 let image = NewImage { size, sha256: &sha256, version: &version };

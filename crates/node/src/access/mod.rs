@@ -22,6 +22,7 @@ pub(crate) mod watch;
 use crate::{
     AppendOptions, Free, Gate, Gated, Isolation, Namespace, Objects, Receipt, Record, Shows, Site,
     cluster::Cluster,
+    devices::Refusals,
     links::{Accepted, Inbound, Inbox, Links},
     repairs::{Ask, Plans, Reported},
     replicas::{Batches, Loaded, Reached},
@@ -60,6 +61,7 @@ struct Inner {
     monitor: Arc<Monitor>,
     submissions: Arc<Submissions>,
     denials: Arc<Denials>,
+    refusals: Refusals,
     keys: Arc<LiveKeys>,
     rates: Buckets,
     objects: Option<Objects>,
@@ -95,6 +97,7 @@ impl Served {
             monitor,
             submissions,
             denials,
+            refusals: Refusals::default(),
             keys,
             rates,
             objects,

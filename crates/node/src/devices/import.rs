@@ -1,9 +1,7 @@
 //! One connection of a device: which of the events that it sends are new, and their batches.
 
 use super::{
-    State,
-    commands::Refusal,
-    functions, keep, read,
+    State, functions, keep, kept, read, refused,
     runs::{EndedRun, Imports, New, NewRecord},
 };
 use crate::links::Accepted;
@@ -11,12 +9,15 @@ use millrace_device::{Arrived, Event, Feed, Seen, What};
 use millrace_journal::{Imported, ImportedAttempt, Transaction};
 use millrace_namespace::{Namespace, admission::Publish};
 use millrace_wire::{
-    Code, Error, EventId, HISTORY_DEFAULT, Hlc, LogName, NamespaceId, Result,
+    Code, EventId, HISTORY_DEFAULT, Hlc, LogName, NamespaceId, Result,
     protocol::{Entered, Entries},
 };
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 /// How many numbers without records one batch has at most, and one gap.
@@ -32,12 +33,20 @@ pub struct Import {
     namespace: NamespaceId,
     /// Empty after an error: what comes then would not be the continuation.
     progress: Mutex<Option<(Feed, State)>>,
+    /// Whether something was imported on this connection.
+    has_sent: AtomicBool,
 }
 
 impl Import {
     /// Of a device that has attached, and how far it is imported.
     pub(super) fn new(device: &str, namespace: NamespaceId, state: State) -> Self {
-        Self { device: device.to_owned(), namespace, progress: Mutex::new(Some((Feed::default(), state))) }
+        let progress = Mutex::new(Some((Feed::default(), state)));
+        Self { device: device.to_owned(), namespace, progress, has_sent: AtomicBool::new(false) }
+    }
+
+    /// The identity of the device.
+    pub(crate) fn identity(&self) -> NamespaceId {
+        self.namespace
     }
 
     /// The device's name.
@@ -70,7 +79,6 @@ impl Import {
                 // Of what did not get the lock, nothing was done: it is tried again.
                 if error.code() != Code::JournalBlocked {
                     *progress = None;
-                    self.note_refusal(namespace, &error);
                 }
                 Err(error)
             }
@@ -88,18 +96,30 @@ impl Import {
         let mut after = state.clone();
         let mut end = namespace.journal().tail();
         let new = self.unseen(&mut after, &arrived)?;
+        // A connection begins with an older sector. What its catalog says is out of date, if the firmware has other logs since.
+        if after != state || state.kept.is_empty() {
+            let delivered: Vec<&str> = new.iter().filter_map(|new| self.delivered(new)).collect();
+            after.kept = kept::kept_logs(&feed, &state.kept, &delivered);
+        }
         if after != state {
             self.make_room(namespace, &mut state, &new, may)?;
             let functions = functions::of(namespace, &self.device, &new)?;
             after.lost_records = state.lost_records;
-            after.refused = None;
             let committed = namespace.journal().commit(|tx| {
                 self.check_current(namespace, tx, &state)?;
                 let mut batch = Imports::new(namespace, tx, &self.device, &functions);
                 new.iter().try_for_each(|new| batch.stage(tx, new))?;
+                let flows = batch.flows;
                 keep(tx, &self.device, &after)?;
-                Ok(batch.flows)
+                if after.kept != state.kept {
+                    kept::keep(tx, &self.device, &after.kept)?;
+                }
+                if !self.has_sent.load(Relaxed) {
+                    refused::accept(namespace, tx, (&self.device, self.namespace), true)?;
+                }
+                Ok(flows)
             })?;
+            self.has_sent.store(true, Relaxed);
             namespace.flows().count(committed.value.into_iter());
             end = committed.end;
             state = after;
@@ -108,22 +128,10 @@ impl Import {
         Ok(((feed, state), entered))
     }
 
-    /// So that people see why nothing more comes from the device. It is noted once, although the device tries again.
-    fn note_refusal(&self, namespace: &Namespace, error: &Error) {
-        let lasting = [Code::FormatVersion, Code::DeviceDiverged, Code::DeviceNameTaken, Code::CapabilityDenied];
-        if !lasting.contains(&error.code()) {
-            return;
-        }
-        let refusal = Refusal { code: error.code().id().into(), detail: error.detail().into() };
-        // The device gets the error in any case.
-        let _ = namespace.journal().commit(|tx| {
-            let Some(mut state) = read(namespace, &tx.catalog().clone(), &self.device)? else { return Ok(()) };
-            if state.namespace != self.namespace.get() || state.refused.as_ref() == Some(&refusal) {
-                return Ok(());
-            }
-            state.refused = Some(refusal);
-            keep(tx, &self.device, &state)
-        });
+    /// The log of a record that a host has sent to the device: what caused it did not happen in the device.
+    fn delivered<'e>(&self, new: &New<'e>) -> Option<&'e str> {
+        let New::Outside(NewRecord { log, cause, .. }) = new else { return None };
+        cause.namespace().filter(|namespace| *namespace != self.namespace).map(|_| *log)
     }
 
     /// What is new, and the state after it.

@@ -1,5 +1,5 @@
 //! A new device gets its identity: a namespace, a key, and a capability for this host. The host keeps a capability that was made with the
-//! device's key, and not the key: with it, the host may send commands.
+//! device's key, and not the key: with it, the host may send commands, and ask the device for what its logs have.
 
 use super::{State, check_unused, keep, read, remove};
 use crate::{
@@ -56,7 +56,8 @@ pub fn provision(namespace: &Namespace, device: &str, host: Option<&str>) -> Res
     check(&*namespace.journal().catalog()?)?;
     let identity_of = namespace_id()?;
     let key = DeviceKey { authority: random_id()?, generation: 1, key: random::<KEY_BYTES>()? };
-    let commands = rules(device, vec![Grant::namespace([Right::Link, Right::Append].into_iter().collect())])?;
+    let commands =
+        rules(device, vec![Grant::namespace([Right::Link, Right::Append, Right::Read].into_iter().collect())])?;
     let commands = Token::issue(&Key::new(&key.key), AuthorityId(key.authority), key.generation, &commands)?;
     let shown = rules(device, vec![grant([Right::Append, Right::Create].into_iter().collect(), &of_device)?])?;
     let token = Authority::ensure(namespace.dir())?.issue(&shown)?;

@@ -287,19 +287,20 @@ pub fn add(namespace: &Namespace, device: &str, number: u64, offset: u64, part: 
             Some(log) => log.clone(),
             None => tx.create_log(&name, PARTS_MAX)?,
         };
+        // Before the last part is stored, so that nothing of a damaged image stays.
+        if end == size && hash(namespace, &log, &update, part)? != update.sha256 {
+            update.fail(Code::UpdateDamaged, "the host has received other bytes than those that were announced");
+            drop_image(tx, device)?;
+            keep(tx, device, &update)?;
+            return Ok((describe(&update, heard.as_ref()), update.failed));
+        }
         let appended = tx.append(&log, part, EventId::NONE, 0)?;
         if offset == 0 {
             update.first = appended.seqno;
         }
-        let mut damaged = None;
-        if end == size && hash(namespace, &log, &update, part)? != update.sha256 {
-            update.fail(Code::UpdateDamaged, "the host has received other bytes than those that were announced");
-            damaged = update.failed.clone();
-            drop_image(tx, device)?;
-        }
         update.stored = end as u32; // at most the image
         keep(tx, device, &update)?;
-        Ok((describe(&update, heard.as_ref()), damaged))
+        Ok((describe(&update, heard.as_ref()), None))
     })?;
     let (doc, damaged) = committed.value;
     if let Some(Refusal { detail, .. }) = damaged {

@@ -14,6 +14,7 @@ use crate::{
     devices::updates::UpdateDoc,
     links::{OnGap, Resent},
 };
+use base64::{Engine, prelude::BASE64_STANDARD};
 use bundle::Bundle;
 use millrace_documents::LinkDoc;
 use millrace_wire::{
@@ -27,6 +28,18 @@ use std::collections::BTreeMap;
 pub const BACKFILL_PART: u64 = 10_000;
 /// Runs that one answer names; more are only counted.
 pub const RETRIED_LISTED_MAX: usize = 10_000;
+
+/// The bytes of a record in JSON: text, or Base64.
+pub fn record_of(data: Option<String>, base64: Option<String>) -> Result<Vec<u8>> {
+    match (data, base64) {
+        (Some(data), None) => Ok(data.into_bytes()),
+        (None, Some(text)) => {
+            let bad = |error| Code::ManageInvalid.error(format!("`base64` is not Base64: {error}"));
+            BASE64_STANDARD.decode(text).map_err(bad)
+        }
+        _ => Err(Code::ManageInvalid.error("the record is missing: give `data` or `base64`, and not both")),
+    }
+}
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
@@ -263,6 +276,19 @@ pub enum Order {
     RotateClusterSecret,
     /// To send a command to a device: a record for one of its logs.
     SendCommand {
+        /// The device.
+        device: String,
+        /// The log of the device.
+        log: String,
+        /// The record, if it is text.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<String>,
+        /// The record in Base64.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        base64: Option<String>,
+    },
+    /// To append a record to a log of a device that is connected now.
+    AppendOnDevice {
         /// The device.
         device: String,
         /// The log of the device.
@@ -547,6 +573,17 @@ pub enum Managed {
         log: String,
         /// The number of the command.
         number: u64,
+        /// Its id.
+        id: EventId,
+    },
+    /// A record was appended to a log of a device.
+    OnDevice {
+        /// The device.
+        device: String,
+        /// The log of the device.
+        log: String,
+        /// The number of the record.
+        seqno: u64,
         /// Its id.
         id: EventId,
     },

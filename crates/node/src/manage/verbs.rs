@@ -148,4 +148,10 @@ pub const VERBS: &[(&str, &[Member])] = &[
     ("unmirror-table", &[
         ("table", "text", false),
     ]),
+    ("append-on-device", &[
+        ("device", "text", false),
+        ("log", "text", false),
+        ("data", "text", true),
+        ("base64", "text", true),
+    ]),
 ];

@@ -3,7 +3,7 @@
 //! One plan is made at a time, since it holds an index of the whole journal, and the newest are kept in memory.
 
 use super::{Correction, Phase, Request, SLOTS_MAX, check_functions, in_force, repairs, too_old, topics};
-use crate::{links::Links, secrets::FunctionSecrets};
+use crate::{devices::still_on_devices_of, links::Links, secrets::FunctionSecrets};
 use millrace_causality::{
     Attempted, Builder, Candidate, Changes, Class, Discovery, Kept, Reason, Rewritten, Settings, Table, discover,
 };
@@ -330,6 +330,7 @@ fn find(namespace: &Namespace, request: Request, plan: &Plan) -> Result<PlanFoun
     let is_read = is_known && table.damaged_stretches() == 0;
     let oldest = changes.records.iter().min();
     let tail = namespace.journal().tail().get();
+    let (on_devices, on_devices_more) = still_on_devices_of(namespace, found.changed(&table, &changes));
     Ok(PlanFoundDoc {
         estimate: EstimateDoc {
             pinned_bytes: oldest.map_or(0, |row| tail.saturating_sub(table.position_near(*row))),
@@ -351,6 +352,8 @@ fn find(namespace: &Namespace, request: Request, plan: &Plan) -> Result<PlanFoun
         not_sent,
         topics: kept_topics,
         not_run: shown.kept(),
+        on_devices,
+        on_devices_more,
         effects: shown.groups(|run| external.contains(&run.run), Reason::word),
         stale: {
             let [own, _] = shown.logs(&found.stale);

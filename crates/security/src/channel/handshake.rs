@@ -140,6 +140,11 @@ impl<'a> Offered<'a> {
         Ok(Some((Self { m1, body: &m1[6 + FIELDS_BYTES..], record_max }, m1.len())))
     }
 
+    /// The body of the capability that the client offers. It has proved nothing.
+    pub fn body(&self) -> &[u8] {
+        self.body
+    }
+
     /// Accepts the client, whose first record then has to prove that it has the signature. If this returns an error, the client is refused
     /// with [`refusal`], whatever the error. The host accepts records of up to `record_max` bytes.
     pub fn accept(&self, keys: &dyn Keys, nonce: &Nonce, record_max: u16) -> Result<Accepted> {

@@ -170,6 +170,11 @@ class Effects:
         return _sums((one["function"], one["runs"]) for one in self._found["not_run"])
 
     @property
+    def on_devices(self) -> Mapping[str, int]:
+        """How many records of each log a device may still have as they were: a repair does not rewrite its flash."""
+        return _sums((one["log"], one["records"]) for one in self._found["on_devices"])
+
+    @property
     def seconds(self) -> float:
         """The estimated time of the replay."""
         return float(self._found["estimate"]["time_us"]) / 1e6

@@ -2,6 +2,7 @@
 
 mod cuts;
 mod targets;
+mod updates;
 
 use super::twins::mean;
 use millrace_tests::{Host, Place, eventually};
@@ -181,22 +182,34 @@ fn measured(seqno: u64) -> String {
 
 /// The host has what the board measured up to here, each reading once and in order, and the mean of each.
 #[track_caller]
-fn has_all_of(place: &Place, device: &str, count: u64) {
+fn has_readings(place: &Place, device: &str, count: u64) {
     let expected: Vec<String> = (1..=count).map(measured).collect();
     assert_eq!(place.records(&format!("{device}/raw")), expected);
     let means: Vec<String> = (1..=expected.len()).map(|seqno| mean(&expected, seqno)).collect();
     assert_eq!(place.records(&format!("{device}/mean")), means);
+}
+
+/// The same, and nothing else.
+#[track_caller]
+fn has_all_of(place: &Place, device: &str, count: u64) {
+    has_readings(place, device, count);
     let shown = place.run(["--json", "device", "show", device]).ok().object();
     assert_eq!((&shown["lost_records"], &shown["records"]), (&0.into(), &(2 * count).into()), "{shown}");
+}
+
+/// A board that is called kitchen has sent everything.
+#[track_caller]
+fn await_readings(place: &Place) {
+    for at_least in (0..READINGS as u64).step_by(10) {
+        eventually("more records are here", || latest(place, "kitchen/raw") >= at_least);
+    }
+    eventually("the host has everything", || place.run(["log", "get", "kitchen/mean", "96"]).code == 0);
 }
 
 /// The same of a board without an identity, which is called kitchen, once it has measured everything.
 #[track_caller]
 pub(super) fn has_everything(place: &Place) {
-    for at_least in (0..READINGS as u64).step_by(10) {
-        eventually("more records are here", || latest(place, "kitchen/raw") >= at_least);
-    }
-    eventually("the host has everything", || place.run(["log", "get", "kitchen/mean", "96"]).code == 0);
+    await_readings(place);
     has_all_of(place, "kitchen", READINGS as u64);
 }
 

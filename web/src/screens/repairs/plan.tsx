@@ -37,6 +37,8 @@ export interface Plan {
     copies: { log: string; to: string }[];
     topics: { log: string; to: string }[];
     not_run: Runs[];
+    on_devices?: { device: string; log: string; records: number; range: [number, number]; commands: boolean }[];
+    on_devices_more?: number;
     effects: Runs[];
     stops: boolean;
     stale: Records[];
@@ -172,6 +174,13 @@ function Found({ namespace, plan }: { namespace: string; plan: NonNullable<Plan[
         {plan.may_replay.length > 0 && (
           <li>{count(sum(plan.may_replay), "more run")} may be replayed, if a function appends more or fewer records than before.</li>
         )}
+        {(plan.on_devices ?? []).map((it) => (
+          <li key={`${it.device} ${it.log}`} class="warn">
+            Device {it.device} keeps {count(it.records, "old record")} of {it.log}
+            {it.commands ? ": send it the right one after the repair." : "."}
+          </li>
+        ))}
+        {plan.on_devices_more ? <li class="warn">{count(plan.on_devices_more, "more log")} of devices keep old records.</li> : null}
         {plan.effects.map((it) => (
           <li key={it.function} class="warn">
             {count(it.runs, "run")} of {it.function} may repeat effects outside.

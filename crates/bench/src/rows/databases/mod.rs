@@ -8,6 +8,7 @@ mod writebehind;
 
 pub use curves::curves;
 pub use independent::independent;
+pub use proxy::DelayProxy;
 pub use writebehind::writebehind;
 
 use crate::{Outcome, peers::patiently};

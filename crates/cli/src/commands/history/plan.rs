@@ -1,5 +1,6 @@
 //! `millrace repair plan`: what a correction of the past would replay and rewrite. It changes nothing.
 
+mod devices;
 mod host;
 mod picture;
 mod words;
@@ -24,7 +25,7 @@ use millrace_journal::RECORD_MAX_BYTES;
 use millrace_node::{
     Address, Code, Hlc, LogName, Result,
     application::units,
-    repairs::{self, CodeGiven, Verified, VerifiedRuns},
+    repairs::{self, CodeGiven, VerifiedRuns},
 };
 use serde_json::{Value, json};
 use std::{
@@ -696,6 +697,7 @@ impl<'a> Plan<'a> {
             }
             (false, _) => "no: a part of the journal cannot be read".into(),
         };
+        devices::lines(&self.on_devices()).into_iter().try_for_each(|(word, text)| line(word, text))?;
         line("complete", complete)?;
         let (time_us, workers) = self.estimate(&will);
         let mut cost = format!(
@@ -763,12 +765,13 @@ impl<'a> Plan<'a> {
             "participants": self.participants(),
             "not_run": kept.collect::<Vec<Value>>(),
             "effects": effects.collect::<Vec<Value>>(),
+            "on_devices": devices::object(&self.on_devices()),
             "stops": self.stops(),
             "stale": logs(own_stale, "log"),
             "pending": groups(self.pending()),
             "may_replay": groups(self.may()),
             "claims": self.found.iter().map(|found| found.claims.len()).sum::<usize>(),
-            "verified": self.verified.as_ref().map(|verified| verified.iter().map(verified_object).collect::<Vec<Value>>()),
+            "verified": self.verified.as_ref().map(|verified| verified.iter().map(devices::verified_object).collect::<Vec<Value>>()),
             "complete": self.is_complete(),
             "estimate": {
                 "time_us": time_us, "workers": workers, "bytes": self.bytes(&will), "pinned_bytes": self.pinned(),
@@ -776,13 +779,6 @@ impl<'a> Plan<'a> {
             "limits": self.sources.limits(),
         })
     }
-}
-
-fn verified_object(((function, device), verified): (&(String, Option<String>), &Verified)) -> Value {
-    let differs = verified.differs.map(|run| run.to_string());
-    let mut object = json!({ "function": function, "runs": verified.runs, "same": verified.same, "differs": differs });
-    device.iter().for_each(|device| object["device"] = json!(device));
-    object
 }
 
 fn missing(log: &str, seqno: u64, bounds: Option<(u64, u64)>) -> millrace_node::Error {

@@ -15,9 +15,11 @@ use crate::{
 use millrace_causality::{
     Builder, Event, Extent, History, Kept, KeyedEvent, Place as Spot, Settings, Table, Violation,
 };
+use millrace_documents::OnDeviceDoc;
 use millrace_journal::{Kind, Operation};
 use millrace_node::{
     Address, Code, EventId, FunctionStat, Hlc, LogName, Namespace, Position, Result,
+    devices::{kept_in, kept_of, still_on_devices, still_on_devices_of},
     repairs::{self, CodeGiven, VerifiedRuns},
     secrets::FunctionSecrets,
 };
@@ -421,6 +423,22 @@ impl Source {
                 Place::Remote(remote, _) => of_logs(remote),
                 Place::Local(_) => Ok(None),
             },
+        }
+    }
+
+    /// What devices may still have of records that change, as they were; for files, which say what devices keep.
+    pub fn still_on_devices<'c>(&self, changed: impl Iterator<Item = (&'c str, u64)>) -> (Vec<OnDeviceDoc>, u64) {
+        match &self.inner {
+            Inner::Files(namespace) => still_on_devices_of(namespace, changed),
+            Inner::Host(place, _) => {
+                let Place::Remote(remote, _) = &**place else { return Default::default() };
+                let kept = |device: &str| {
+                    remote.log(&format!("_device/{device}")).ok()?;
+                    let record = remote.newest(&kept_of(device).ok()?).ok();
+                    Some(record.map_or_else(Vec::new, |record| kept_in(&record.payload)))
+                };
+                still_on_devices(changed, &kept, &|log| remote.log(log).map_or(0, |log| log.latest))
+            }
         }
     }
 

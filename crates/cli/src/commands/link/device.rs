@@ -14,7 +14,7 @@ use millrace_device::Identity;
 use millrace_node::{
     Code, Hlc, LogName, NamespaceId, Result,
     devices::{
-        self, Device, commands,
+        self, Device, KnownBy, REFUSED_LOG, RefusedDevice, commands,
         updates::{self, Firmware, Stage},
     },
 };
@@ -28,13 +28,14 @@ const FUNCTIONS_MAX: usize = 16;
 
 pub fn run(command: &DeviceCommand, global: &Global, out: &mut Out) -> Outcome {
     match command {
-        DeviceCommand::Ls => ls(&all(&Place::find(global)?)?, out),
+        DeviceCommand::Ls => ls(&Place::find(global)?, out),
         DeviceCommand::Show(args) => show_one(&Place::find(global)?, &args.name, out),
         DeviceCommand::Rm(args) => rm(&Place::find(global)?, &args.name, out),
         DeviceCommand::Provision(args) => super::provision::run(args, global, out),
         DeviceCommand::FlashImage(args) => super::provision::flash_image(args, out),
         DeviceCommand::Dump(args) => super::dump::run(args, out),
         DeviceCommand::Send(args) => super::send::run(args, global, out),
+        DeviceCommand::Get(args) => super::ask::run(args, global, out),
         DeviceCommand::Update(args) => super::update::run(args, global, out),
         DeviceCommand::Verify(args) => super::verify::run(args, global, out),
         DeviceCommand::Sim(args) => sim(args),
@@ -47,7 +48,7 @@ fn all(place: &Place) -> Result<Vec<Device>> {
         Place::Local(namespace) => return devices::all(namespace),
         Place::Remote(remote, _) => remote,
     };
-    let logs = place.logs()?;
+    let (logs, all_refused) = (place.logs()?, refused(place)?);
     let mut found = Vec::new();
     for name in logs.iter().filter_map(|log| log.name.strip_prefix(PREFIX)) {
         let record = remote.newest(&format!("{PREFIX}{name}"))?;
@@ -67,9 +68,24 @@ fn all(place: &Place) -> Result<Vec<Device>> {
         let (noted, reported) = (newest(updates::notes_of(name)?), newest(updates::reports_of(name)?));
         let firmware = updates::firmware(noted.as_deref(), reported.as_deref());
         let logs = logs.iter().filter(own).map(|log| (log.name.clone(), log.latest)).collect();
-        found.push(Device { name: name.to_owned(), state, logs, commands_waiting, commands_refused, firmware });
+        let refused = all_refused.iter().filter(|refused| refused.device == name).cloned().collect();
+        let kept = newest(devices::kept_of(name)?).map_or_else(Vec::new, |record| devices::kept_in(&record));
+        let name = name.to_owned();
+        found.push(Device { name, state, logs, commands_waiting, commands_refused, firmware, kept, refused });
     }
     Ok(found)
+}
+
+/// Every device that is refused, also those that never were accepted.
+fn refused(place: &Place) -> Result<Vec<RefusedDevice>> {
+    match place {
+        Place::Local(namespace) => devices::refused(namespace),
+        Place::Remote(remote, _) => match remote.newest(REFUSED_LOG) {
+            Ok(record) => Ok(devices::refused_in(&record.payload)),
+            Err(error) if error.code() == Code::LogNotFound => Ok(Vec::new()),
+            Err(error) => Err(error),
+        },
+    }
 }
 
 fn last(device: &Device) -> String {
@@ -119,9 +135,16 @@ fn show_firmware(firmware: &Firmware, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-fn ls(devices: &[Device], out: &mut Out) -> Outcome {
+fn ls(place: &Place, out: &mut Out) -> Outcome {
+    let (devices, refused) = (all(place)?, refused(place)?);
     if out.json() {
-        return Ok(devices.iter().try_for_each(|device| out.object(&json!(device)))?);
+        devices.iter().try_for_each(|device| out.object(&json!(device)))?;
+        // Those that are no devices of this namespace.
+        let is_unknown = |refused: &&RefusedDevice| devices.iter().all(|device| device.name != refused.device);
+        return Ok(refused
+            .iter()
+            .filter(is_unknown)
+            .try_for_each(|refused| out.object(&json!({ "refused": [refused] })))?);
     }
     let mut table = Table::new(&[
         "device",
@@ -133,34 +156,49 @@ fn ls(devices: &[Device], out: &mut Out) -> Outcome {
         "newest entry",
         "firmware",
     ]);
-    for device in devices {
+    for device in &devices {
         let state = &device.state;
         let numbers = [state.records, state.runs, state.dead, state.lost_records, state.starts].map(show::grouped);
         let firmware = device.firmware.as_ref().map_or_else(String::new, version);
         table.row([device.name.clone()].into_iter().chain(numbers).chain([last(device), firmware]).collect());
     }
     if table.is_empty() {
-        return Ok(out.line("no device has sent records")?);
+        out.line("no device has sent records")?;
+    } else {
+        out.table(&table)?;
     }
-    out.table(&table)?;
-    for device in devices {
-        refused(device, out)?;
-    }
-    Ok(())
+    refused.iter().try_for_each(|refused| show_refused(refused, out))
 }
 
-/// Why the entries of a device are refused, if they are.
-fn refused(device: &Device, out: &mut Out) -> Outcome {
-    let Some(refusal) = &device.state.refused else { return Ok(()) };
-    let said = out.styled(Style::Bad, &format!("{} is refused: {}: {}", device.name, refusal.code, refusal.detail));
-    out.line(said)?;
-    devices::remedy(refusal).map_or(Ok(()), |remedy| out.line(format!("  {remedy}")))?;
-    Ok(())
+/// Why a device is refused, who says so, and what to do.
+fn show_refused(refused: &RefusedDevice, out: &mut Out) -> Outcome {
+    let name = &refused.device;
+    let who = match refused.known_by {
+        KnownBy::Right => name.clone(),
+        KnownBy::Claim => format!("a device that calls itself {name}"),
+        KnownBy::Capability => format!("a connection that names the capability of {name}, and proves nothing,"),
+    };
+    let (code, detail) = (&refused.refusal.code, &refused.refusal.detail);
+    out.line(out.styled(Style::Bad, &format!("{who} is refused: {code}: {detail}")))?;
+    let when = match refused.times {
+        1 => format!("once, at {}", refused.last),
+        times => format!("{} times from {} to {}", show::grouped(times), refused.first, refused.last),
+    };
+    let address =
+        refused.address.as_ref().map_or_else(|| "this machine".into(), |address| format!("address {address}"));
+    let capability = match &refused.capability {
+        Some(id) => format!("with capability {id}"),
+        None => "without a capability".into(),
+    };
+    let identity = refused.identity.as_ref().map_or_else(String::new, |identity| format!(", identity {identity}"));
+    out.line(format!("  {when}, from {address}, {capability}{identity}"))?;
+    Ok(out.line(format!("  {}", refused.remedy))?)
 }
 
 fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
-    let missing = || Code::DeviceNotFound.error(format!("no device '{name}' has sent entries to this namespace"));
-    let device = all(place)?.into_iter().find(|device| device.name == name).ok_or_else(missing)?;
+    let Some(device) = all(place)?.into_iter().find(|device| device.name == name) else {
+        return show_unknown(name, &refused(place)?, out);
+    };
     if out.json() {
         return Ok(out.object(&json!(device))?);
     }
@@ -192,7 +230,20 @@ fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
     {
         out.line(format!("pending       {pending}"))?;
     }
-    refused(&device, out)
+    device.refused.iter().try_for_each(|refused| show_refused(refused, out))
+}
+
+/// A name of no device here, which one uses that is refused.
+fn show_unknown(name: &str, all_refused: &[RefusedDevice], out: &mut Out) -> Outcome {
+    let refused: Vec<_> = all_refused.iter().filter(|refused| refused.device == name).collect();
+    if refused.is_empty() {
+        return Err(devices::missing(name, all_refused).into());
+    }
+    if out.json() {
+        return Ok(out.object(&json!({ "name": name, "refused": refused }))?);
+    }
+    out.line(format!("device        {name}, which never was accepted"))?;
+    refused.into_iter().try_for_each(|refused| show_refused(refused, out))
 }
 
 /// What devices have not run, in words, for the functions and logs that are wanted. Who may list runs or devices need not have the right to ask this.

@@ -1,5 +1,6 @@
 //! `millrace relay …`, `millrace outbox …` and `millrace device …`
 
+mod ask;
 mod attach;
 mod device;
 mod dump;

@@ -37,6 +37,9 @@ pub fn run(args: &DeviceSendArgs, global: &Global, out: &mut Out) -> Outcome {
         Some(record) => record.clone().into_bytes(),
         None => from_stdin()?,
     };
+    if args.live {
+        return super::ask::append(args, &record, global, out);
+    }
     let (place, began) = (Place::find(global)?, Instant::now());
     let Accepted { number, id } = send(&place, args, &record)?;
     let fate = match args.wait {

@@ -11,9 +11,9 @@ use crate::{
 };
 use base64::prelude::{BASE64_STANDARD, Engine};
 use millrace_node::{
-    Code, Result,
+    Code, NamespaceId, Result,
     devices::{
-        self,
+        self, KnownBy, RefusedDevice,
         commands::Refusal,
         updates::{self, NewImage, PART_BYTES, Stage, UpdateDoc},
     },
@@ -33,6 +33,20 @@ const VERSION_DIGITS: usize = 12;
 struct Seen {
     firmware: Option<updates::Firmware>,
     commands_refused: Option<Refusal>,
+    /// The identity of the device.
+    namespace: u64,
+    #[serde(default)]
+    refused: Vec<RefusedDevice>,
+}
+
+impl Seen {
+    /// Why the device does not get the update that waits for it.
+    fn hindrance(self) -> Option<(&'static str, Refusal)> {
+        let identity = NamespaceId::new(self.namespace).map(|identity| identity.to_string());
+        let is_device = |it: &RefusedDevice| it.known_by == KnownBy::Right && it.identity == identity;
+        let by_host = self.refused.into_iter().find(is_device).map(|it| ("this host refuses the device", it.refusal));
+        by_host.or_else(|| self.commands_refused.map(|refusal| ("the device refuses commands", refusal)))
+    }
 }
 
 struct Updating<'a> {
@@ -121,8 +135,9 @@ impl Updating<'_> {
     fn look(&self) -> Result<Seen> {
         match &self.place {
             Place::Local(namespace) => {
-                let devices::Device { firmware, commands_refused, .. } = devices::one(namespace, self.device)?;
-                Ok(Seen { firmware, commands_refused })
+                let devices::Device { firmware, commands_refused, state, refused, .. } =
+                    devices::one(namespace, self.device)?;
+                Ok(Seen { firmware, commands_refused, namespace: state.namespace, refused })
             }
             Place::Remote(remote, _) => remote.document(&format!("devices/{}", segment(self.device))),
         }
@@ -148,15 +163,14 @@ impl Updating<'_> {
             }
             thread::sleep(LOOK_EVERY);
             let seen = self.look()?;
-            let next = seen.firmware.and_then(|firmware| firmware.update);
+            let next = seen.firmware.clone().and_then(|firmware| firmware.update);
             let replaced =
                 || Code::UpdatePartUnexpected.error(format!("another update of device '{}' has begun", self.device));
             update = next.filter(|next| next.number == number).ok_or_else(replaced)?;
-            if let Some(Refusal { code, detail }) = seen.commands_refused.filter(|_| update.state == Stage::Waiting) {
+            let hindrance = if update.state.is_end() { None } else { seen.hindrance() };
+            if let Some((who, Refusal { code, detail })) = hindrance {
                 let code = Code::from_id(&code).unwrap_or(Code::HostCodeUnknown);
-                return Err(code
-                    .error(format!("the update waits, since the device refuses commands: {detail}"))
-                    .into());
+                return Err(code.error(format!("the update waits, since {who}: {detail}")).into());
             }
         }
     }

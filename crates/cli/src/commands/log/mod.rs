@@ -204,7 +204,7 @@ fn stat(place: &Place, name: &str, out: &mut Out) -> Outcome {
 }
 
 /// A sequence number as typed.
-fn parse_seqno(text: &str) -> Result<u64> {
+pub fn parse_seqno(text: &str) -> Result<u64> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match text.parse() {
         Ok(seqno) if digits && seqno > 0 => Ok(seqno),

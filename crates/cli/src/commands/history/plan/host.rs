@@ -5,7 +5,7 @@ use super::{
         corrections::{self, Corrections, Records},
         times,
     },
-    words,
+    devices, words,
 };
 use crate::{
     args::{Global, PlanArgs},
@@ -183,6 +183,7 @@ impl HostPlan {
             "participants": nothing,
             "not_run": not_run.collect::<Vec<Value>>(),
             "effects": effects.collect::<Vec<Value>>(),
+            "on_devices": devices::object(&self.on_devices()),
             "stops": found.stops,
             "stale": logs(&found.stale, "log"),
             "pending": groups(&found.pending),
@@ -193,6 +194,10 @@ impl HostPlan {
             "estimate": found.estimate,
             "limits": self.limits(),
         })
+    }
+
+    fn on_devices(&self) -> devices::OnDevices {
+        (self.found.on_devices.clone(), self.found.on_devices_more)
     }
 
     /// Runs that may have effects outside again, by function.
@@ -279,6 +284,7 @@ impl HostPlan {
             let why = "their clients named a changed record as the cause";
             lines.push(("claims", format!("{records} from outside stay; {why}")));
         }
+        lines.extend(devices::lines(&self.on_devices()));
         lines.push(("complete", self.complete()));
         let estimate = &found.estimate;
         let (time, workers) = (Duration::from_micros(estimate.time_us), show::count(estimate.workers, "worker"));

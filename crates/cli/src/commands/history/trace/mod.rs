@@ -222,7 +222,11 @@ fn course(run: &TracedRunDoc, out: &Out) -> String {
     };
     let state = out.styled(style, state);
     let took = match (&run.began, &run.ended) {
-        (Some(began), Some(ended)) => format!(" in {}", duration(micros(ended).saturating_sub(micros(began)))),
+        (Some(began), Some(ended)) => match micros(ended).saturating_sub(micros(began)) {
+            // The clock of a device that ran it counts milliseconds.
+            0 => String::new(),
+            us => format!(" in {}", duration(us)),
+        },
         _ => String::new(),
     };
     let tried = if run.attempts > 1 { format!(", attempt {}", run.attempts) } else { String::new() };
