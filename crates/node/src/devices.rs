@@ -19,7 +19,7 @@ pub use kept::{KeptLog, kept_in, kept_of, still_on_devices, still_on_devices_of}
 pub use pending::{OnDevice, devices_of, pending, pending_of};
 pub use provision::provision;
 pub use refused::{KnownBy, REFUSED_LOG, RefusedDevice, refused, refused_in};
-pub(crate) use refused::{Refusals, Refused};
+pub(crate) use refused::{Refusals, RefusedAttempt};
 
 use crate::links::Accepted;
 use commands::Refusal;
@@ -47,6 +47,9 @@ pub struct State {
     pub epoch: u32,
     /// The highest epoch with which the device has attached.
     pub attached: u32,
+    /// The last entry that it had when it attached, if this namespace did not have that.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub has: u64,
     /// By how much its clock was corrected in that epoch, up to the last entry.
     pub jumped_ms: u64,
     /// For later starts, by epoch: by how much the device says that its clock was corrected since.
@@ -77,7 +80,27 @@ pub struct State {
     pub kept: Vec<KeptLog>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 impl State {
+    /// Notes what the device has; whether that is new.
+    fn now_has(&mut self, attach: &Attach<'_>) -> bool {
+        let has = attach.next.saturating_sub(1);
+        let is_new = has > self.sequence && has != self.has;
+        if is_new {
+            self.has = has;
+        }
+        is_new
+    }
+
+    /// Whether everything is imported that the device had when it attached.
+    fn is_caught_up(&self) -> bool {
+        self.sequence >= self.has
+    }
+
     /// The ids of the capabilities that the device has.
     fn capabilities(&self) -> impl Iterator<Item = &String> {
         self.capability.iter().chain(&self.shown)
@@ -171,6 +194,12 @@ pub fn missing(name: &str, refused: &[RefusedDevice]) -> Error {
     Code::DeviceNotFound.error(format!("no device '{name}' has sent entries to this namespace{refused}"))
 }
 
+/// Whether everything is imported that a device had when it attached.
+pub(crate) fn is_caught_up(namespace: &Namespace, device: &str) -> Result<bool> {
+    let bytes = newest_note(namespace, &devices::state_of(device)?)?;
+    bytes.map_or(Ok(true), |bytes| decode(device, &bytes).map(|state| state.is_caught_up()))
+}
+
 /// Whether a device has sent records.
 pub(crate) fn has_records(namespace: &Namespace, device: &str) -> Result<bool> {
     let bytes = newest_note(namespace, &devices::state_of(device)?)?;
@@ -251,6 +280,7 @@ pub(crate) fn attach(
             let mut state = State { namespace: attach.namespace, attached: attach.epoch, ..State::default() };
             state.corrected(attach);
             state.shows(capability);
+            state.now_has(attach);
             keep(tx, device, &state)?;
             refused::accept(namespace, tx, (device, identity), false)?;
             commands::begin(tx, device)?;
@@ -271,7 +301,7 @@ pub(crate) fn attach(
             )));
         }
         let (is_corrected, is_shown) = (state.corrected(attach), state.shows(capability));
-        if attach.epoch > state.attached || is_corrected || is_shown {
+        if state.now_has(attach) || attach.epoch > state.attached || is_corrected || is_shown {
             state.attached = attach.epoch;
             keep(tx, device, &state)?;
         }

@@ -5,7 +5,7 @@ use crate::{
     Gated, Shows, Site,
     audit::{Act, audit},
     devices::{
-        self, Import, Refused,
+        self, Import, RefusedAttempt,
         commands::{self, Command, SentCommand},
         updates::{self, FIRMWARE_LOG, NewImage, UpdateDoc},
     },
@@ -73,7 +73,7 @@ impl Access {
     /// So that people see why nothing comes from a device: whether it has the right to its logs, and whether it was sending entries.
     fn note_refused(&self, (device, identity): (&str, u64), error: &Error, (has_right, sends): (bool, bool)) {
         let (address, capability) = (self.caller.peer().address, self.capability());
-        let refused = Refused { device, identity, error, address, capability, has_right, sends };
+        let refused = RefusedAttempt { device, identity, error, address, capability, has_right, sends };
         let inner = &self.served.inner;
         if inner.refusals.note(self.namespace(), &refused) {
             return;
@@ -142,12 +142,13 @@ impl Access {
         self.note_commands(|| updates::feed(self.namespace(), device))
     }
 
-    /// The log in which a device says how far its update is; before the device has sent anything, the one that changes then. None if its
-    /// firmware takes no updates. Only the host uses it, to wait for that.
+    /// The log in which a device says how far its update is; before the device has sent that, or all that it has, the one that changes then. None if
+    /// its firmware takes no updates. Only the host uses it, to wait for that.
     pub fn reports_log(&self, device: &str) -> Result<Option<Log>> {
         let namespace = self.namespace();
         match namespace.log(&updates::reports_of(device)?) {
-            Ok(log) => Ok(Some(log)),
+            Ok(log) if devices::is_caught_up(namespace, device)? => Ok(Some(log)),
+            Ok(_) => namespace.log(&state_of(device)?).map(Some),
             Err(_) if devices::has_records(namespace, device)? => Ok(None),
             Err(_) => namespace.log(&state_of(device)?).map(Some),
         }

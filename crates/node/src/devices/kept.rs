@@ -78,7 +78,7 @@ pub(super) fn kept_logs(feed: &Feed, before: &[KeptLog], delivered: &[&str]) -> 
 
 /// What devices may still have of records that change here.
 #[derive(Default)]
-struct Found {
+struct OldRecords {
     device: String,
     kept: Option<KeptLog>,
     newest: u64,
@@ -86,7 +86,7 @@ struct Found {
     range: (u64, u64),
 }
 
-impl Found {
+impl OldRecords {
     /// Of a log that a device may have; none if it is the log of no device, or of one whose firmware does not have it any more.
     fn of(log: &str, kept: &impl Fn(&str) -> Option<Vec<KeptLog>>, newest: &impl Fn(&str) -> u64) -> Option<Self> {
         let (device, name) = log.split_once('/')?;
@@ -115,13 +115,13 @@ pub fn still_on_devices<'a>(
     kept: &impl Fn(&str) -> Option<Vec<KeptLog>>,
     newest: &impl Fn(&str) -> u64,
 ) -> (Vec<OnDeviceDoc>, u64) {
-    let mut logs: BTreeMap<&str, Option<Found>> = BTreeMap::new();
+    let mut logs: BTreeMap<&str, Option<OldRecords>> = BTreeMap::new();
     for (log, seqno) in changed {
-        let found = logs.entry(log).or_insert_with(|| Found::of(log, kept, newest));
+        let found = logs.entry(log).or_insert_with(|| OldRecords::of(log, kept, newest));
         found.iter_mut().for_each(|found| found.add(seqno));
     }
     let found = logs.into_iter().filter_map(|(log, found)| Some((log, found?))).filter(|(_, found)| found.records > 0);
-    let doc = |(log, found): (&str, Found)| OnDeviceDoc {
+    let doc = |(log, found): (&str, OldRecords)| OnDeviceDoc {
         device: found.device,
         log: log.to_owned(),
         records: found.records,

@@ -247,7 +247,7 @@ pub(super) fn forget(
 }
 
 /// A device that is to be noted as refused.
-pub(crate) struct Refused<'a> {
+pub(crate) struct RefusedAttempt<'a> {
     pub device: &'a str,
     pub identity: u64,
     pub error: &'a Error,
@@ -308,7 +308,7 @@ impl Default for Refusals {
 
 impl Refusals {
     /// Notes that a device was refused. Whether no more is to be done, as with [`Refusals::write`].
-    pub fn note(&self, namespace: &Namespace, refused: &Refused<'_>) -> bool {
+    pub fn note(&self, namespace: &Namespace, refused: &RefusedAttempt<'_>) -> bool {
         let (Some(identity), Ok(_)) = (NamespaceId::new(refused.identity), devices::state_of(refused.device)) else {
             return true;
         };

@@ -343,7 +343,9 @@ pub(crate) fn feed(namespace: &Namespace, device: &str) -> Result<()> {
             return Ok(None);
         };
         let Some((seqno, reported)) = reported(namespace, catalog, device)? else { return Ok(None) };
-        let is_due = update.is_due(&reported) && commands::waiting(catalog, device) == 0;
+        // What the device has not said yet may be that it has this update: from the namespace from which this one was restored.
+        let has_said = || read(namespace, catalog, device).map(|state| state.is_none_or(|state| state.is_caught_up()));
+        let is_due = update.is_due(&reported) && commands::waiting(catalog, device) == 0 && has_said()?;
         let is_needed = seqno > update.seen || is_due;
         Ok(is_needed.then_some((update, seqno, reported)))
     };
@@ -356,7 +358,9 @@ pub(crate) fn feed(namespace: &Namespace, device: &str) -> Result<()> {
         update.hear(seqno, &reported);
         if update.ended {
             drop_image(tx, device)?;
-        } else if commands::waiting(&catalog, device) == 0 {
+        } else if commands::waiting(&catalog, device) == 0
+            && read(namespace, &catalog, device)?.is_none_or(|state| state.is_caught_up())
+        {
             let batch = update.advance(&reported);
             give(namespace, tx, device, &update, &batch)?;
         }
