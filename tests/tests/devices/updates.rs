@@ -8,8 +8,8 @@ use millrace_tests::{Ended, end, eventually};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::{
-    fs,
-    os::unix::process::CommandExt,
+    fs::{self, Permissions},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::PathBuf,
     process::{Child, Command, Stdio},
 };
@@ -393,6 +393,13 @@ fn an_update_that_a_capability_does_not_permit_says_so() {
     board.refuses("works.bin", "2.1", "MR6132", 1);
     assert_eq!(board.firmware()["update"]["state"], "waiting");
     fs::rename(&away, board.capability()).unwrap();
+    // Others can read it: commands stop, and that is said.
+    fs::set_permissions(board.capability(), Permissions::from_mode(0o644)).unwrap();
+    board.kill();
+    board.start("");
+    let said = || board.bench.place.run(["device", "show", "kitchen"]).ok().text().to_owned();
+    eventually("the refusal names the file", || said().contains("kitchen.capability"));
+    fs::set_permissions(board.capability(), Permissions::from_mode(0o600)).unwrap();
     board.kill();
     board.start("");
     board.reports("confirmed", 2);

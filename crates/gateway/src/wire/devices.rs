@@ -262,9 +262,11 @@ async fn grows(access: &Access, log: Option<&Log>, above: u64) {
 
 async fn begin(access: Access, device: String, exporter: Option<[u8; 32]>) -> Result<Answer> {
     one_waits(&access, &device, 0).await?;
-    match presentation(&access, &device, exporter)? {
-        Some(present) => Ok(Answer::ToDevice(DeviceRequest::Present(present))),
-        None => link(access, device).await,
+    match presentation(&access, &device, exporter) {
+        Ok(Some(present)) => Ok(Answer::ToDevice(DeviceRequest::Present(present))),
+        Ok(None) => link(access, device).await,
+        // Its file cannot be read, or others could have changed it.
+        Err(error) => refused(access, device, error).await,
     }
 }
 
