@@ -108,7 +108,9 @@ pub fn fleet(context: &Context) -> Outcome<Measured> {
          another; it connects, is attached, sends what the host lacks and waits until it is on the host's disk. The time \
          is that of all of it: of the devices, which one thread simulates, of their first connections, which create their \
          logs, and of the host, which imports records, runs and causes, on the same 2 cores. Records a second: {}; flushes \
-         a record: {}. Redis stores records of the same length for as many clients, which stay connected.",
+         a record: {}. Redis stores records of the same length for as many clients, which stay connected. The host flushes when its \
+         loop has read everything, and one thread of devices gives it little at once: 0.05 needs more devices at the same \
+         time, or a host that waits.",
         rates.spread(),
         flushes.spread(),
     )))
