@@ -62,7 +62,6 @@ COMPARED = {
         },
     ),
     "device.append": ("flushed record on a Cortex-M3, instructions", {"FlashDB": "FlashDB", "littlefs": "littlefs"}),
-    "device.fleet": ("records of 1000 devices, durable", {"redis-benchmark -c 64 XADD of 10 bytes, appendfsync always": "Redis"}),
 }
 
 WIDTH, TOP, ROW, GAP = 860, 92, 19, 34
