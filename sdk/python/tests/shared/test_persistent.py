@@ -150,7 +150,8 @@ def test_histories_under_kills_are_linearizable(ns: millrace.Namespace, host: Ca
     print("seed", seed)
     histories: dict[str, list[Operation]] = {f"cell-{number}": [] for number in range(4)}
     failures: list[BaseException] = []
-    count, lock = [0], threading.Lock()
+    # Those that have ended, and how many may before the next kill, so that all are not over before the third one.
+    count, most, lock = [0], [40], threading.Lock()
 
     def client(number: int) -> None:
         chance = random.Random(seed * 100 + number)
@@ -158,6 +159,8 @@ def test_histories_under_kills_are_linearizable(ns: millrace.Namespace, host: Ca
             with millrace.connect(served[0].socket, lease=60) as farm:
                 cells = {key: farm.AtomicInt(key, persistent=True) for key in histories}
                 for _ in range(40):
+                    while count[0] >= most[0] and not failures:
+                        time.sleep(0.001)
                     key = chance.choice(list(cells))
                     cell, a, b = cells[key], chance.randrange(3), chance.randrange(3)
                     asked: tuple[Any, ...] = chance.choice([("get",), ("add", 1), ("swap", a), ("cas", a, b)])
@@ -190,6 +193,7 @@ def test_histories_under_kills_are_linearizable(ns: millrace.Namespace, host: Ca
             kill(served[0])
             served[0] = host(ns)
             kills += 1
+            most[0] = count[0] + 40
     assert not failures, (seed, failures[:1])
     assert kills >= 3 and count[0] == 240
     for key, history in histories.items():
