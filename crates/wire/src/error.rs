@@ -252,6 +252,11 @@ mod tests {
             JournalBlocked,
             WritesWaiting,
             DatabaseBacklog,
+            // Who asks a device may know that it is there.
+            DeviceAsleep,
+            DeviceNotAskable,
+            DeviceNoAnswer,
+            DeviceBusy,
         ];
         let of_disk =
             [DiskFull, JournalFull, ReadOnly, Io, AppendUncertain, FlushFailed, JournalPoisoned, ForkedHandle];
