@@ -13,8 +13,11 @@ pub struct Batch<'t> {
     pub trim: Option<Place>,
 }
 
+/// The most that a journal adds to an item: its own head, and that of the entry.
+const AROUND_BYTES: usize = 128;
+
 impl Turn {
-    /// Batches of at most this many bytes of entries; an entry that alone has more is a batch of its own. A replica that has the entries of
+    /// Batches of at most this many bytes, with what a journal adds to each item; an entry that alone has more is a batch of its own. A replica that has the entries of
     /// a batch also has the commit index that its leader sent with them. Otherwise, a power failure could leave it with two changes of the
     /// voters and no knowledge that they are committed, and former voters could elect it. With the commit index it misses at most one
     /// change, and any majority of the voters before that change has a voter in common with any majority of those after it.
@@ -23,7 +26,7 @@ impl Turn {
         loop {
             let mut bytes = 0;
             let fits = |write: &&Write| {
-                bytes += write.bytes();
+                bytes += write.bytes() + AROUND_BYTES;
                 bytes <= max_bytes
             };
             let count = rest.iter().take_while(fits).count().max(1).min(rest.len());
@@ -79,6 +82,9 @@ mod tests {
     use crate::Form;
     use millrace_wire::Code;
 
+    /// Room for two entries of 60 bytes.
+    const TWO: usize = 2 * (60 + AROUND_BYTES);
+
     fn entry(index: u64, bytes: usize) -> Write {
         Write::Entry(Proposal { term: 2, index, form: Form::Command, data: vec![0; bytes] })
     }
@@ -89,14 +95,14 @@ mod tests {
         let writes = vec![entry(10, 60), entry(11, 60), entry(12, 60), entry(13, 300), entry(14, 1)];
         let turn = Turn { writes, state: Some(state), trim: Some(Place(3)), ..Turn::default() };
         let of = |batch: &Batch<'_>| (batch.writes.len(), batch.state.map(|state| state.commit), batch.trim);
-        let batches: Vec<_> = turn.batches(120).iter().map(of).collect();
+        let batches: Vec<_> = turn.batches(TWO).iter().map(of).collect();
         let expected = [(2, Some(11), None), (1, Some(12), None), (1, Some(12), None), (1, Some(12), Some(Place(3)))];
         assert_eq!(batches, expected);
         // The commit index has not changed, or there is nothing to write.
         let turn = Turn { state: None, ..turn };
-        assert!(turn.batches(120).iter().all(|batch| batch.state.is_none()));
+        assert!(turn.batches(TWO).iter().all(|batch| batch.state.is_none()));
         let turn = Turn { state: Some(state), ..Turn::default() };
-        assert_eq!(turn.batches(120).iter().map(of).collect::<Vec<_>>(), [(0, Some(12), None)]);
+        assert_eq!(turn.batches(TWO).iter().map(of).collect::<Vec<_>>(), [(0, Some(12), None)]);
     }
 
     #[test]
@@ -114,9 +120,9 @@ mod tests {
                 log.extend(batch.writes.iter().cloned());
                 Ok((first..log.len() as u64).map(Place).collect())
             };
-            assert_eq!(written.go_on(&turn, 100, &mut write).unwrap_err().code(), Code::DiskFull);
-            written.go_on(&turn, 100, &mut write).unwrap();
-            written.go_on(&turn, 100, &mut write).unwrap();
+            assert_eq!(written.go_on(&turn, 100 + AROUND_BYTES, &mut write).unwrap_err().code(), Code::DiskFull);
+            written.go_on(&turn, 100 + AROUND_BYTES, &mut write).unwrap();
+            written.go_on(&turn, 100 + AROUND_BYTES, &mut write).unwrap();
             assert_eq!(log, turn.writes, "refused {refused}");
             assert_eq!(written.places(), (0..5).map(Place).collect::<Vec<_>>());
         }

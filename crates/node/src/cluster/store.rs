@@ -38,6 +38,8 @@ const STATE_WITHOUT_LEADER_BYTES: usize = 25;
 pub const AROUND_MAX_BYTES: usize = 512;
 /// Bytes of one batch of the journal, unless one entry alone has more.
 const BATCH_MAX_BYTES: usize = 512 << 10;
+/// What a batch has besides its entries: the state, and what is trimmed.
+const BATCH_END_BYTES: usize = 1024;
 
 /// The log of one group.
 #[derive(Clone)]
@@ -106,7 +108,9 @@ impl Store {
     /// on behind the last batch that was committed.
     pub fn write(&self, turn: &Turn, written: &mut Written) -> Result<Position> {
         let mut end = Position::default();
-        written.go_on(turn, BATCH_MAX_BYTES, |batch| {
+        // The journal takes half a segment at once, and a quarter of one in a record.
+        let most = BATCH_MAX_BYTES.min(2 * self.namespace.journal().record_max_bytes() - BATCH_END_BYTES);
+        written.go_on(turn, most, |batch| {
             let committed = self.namespace.journal().commit(|tx| {
                 let mut stand = Vec::with_capacity(batch.writes.len());
                 for write in batch.writes {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::functions;
-use millrace_group::Action;
+use millrace_group::{Action, Form, Proposal, Turn, Write, Written};
 use millrace_journal::CreateOptions;
 use millrace_namespace::{FunctionSpec, Runtime};
 use millrace_wire::EventId;
@@ -459,4 +459,19 @@ fn a_record_keeps_the_time_of_its_publisher_and_what_it_comes_from() {
     let cluster = restarted(&namespace);
     called(|reply| cluster.fresh("t", reply)).unwrap();
     assert_eq!((1..=3).map(|index| shown(&cluster, index)).collect::<Vec<_>>(), before);
+}
+
+#[test]
+fn turns_of_any_entries_are_written_into_the_smallest_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = CreateOptions { segment_bytes: 1 << 20, ..CreateOptions::default() };
+    let namespace = Namespace::create(&dir.path().join("ns"), &options).unwrap();
+    let store = store::Store::open(&namespace, 1).unwrap();
+    let most = namespace.journal().record_max_bytes() - PROPOSE_HEAD_BYTES;
+    for (bytes, count) in [(0, 10_000), (1, 10_000), (256, 4000), (64 << 10, 16), (most, 4)] {
+        let entry = |index| Write::Entry(Proposal { term: 1, index, form: Form::Command, data: vec![0; bytes] });
+        let mut turn = Turn::default();
+        turn.writes = (1..=count).map(entry).collect();
+        store.write(&turn, &mut Written::default()).unwrap_or_else(|error| panic!("{count} of {bytes}: {error}"));
+    }
 }
