@@ -104,7 +104,7 @@ pub fn fleet(context: &Context) -> Outcome<Measured> {
     Ok(measured.note(format!(
         "{DEVICES} devices (device/examples/fleet.c: the code of the device on this machine, its flash in memory) wake once \
          an hour of their own time for {hours} hours, at most {AWAKE} at a time. A device that wakes appends up to three \
-         records of 10 bytes, or 20 if it is one of the tenth with a small flash, each of which runs a function that appends \
+         records of 10 bytes, or 20 if its flash is small, as that of every tenth is, each of which runs a function that appends \
          another; it connects, is attached, sends what the host lacks and waits until it is on the host's disk. The time \
          is that of all of it: of the devices, which one thread simulates, of their first connections, which create their \
          logs, and of the host, which imports records, runs and causes, on the same 2 cores. Records a second: {}; flushes \
