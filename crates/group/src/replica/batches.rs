@@ -18,9 +18,11 @@ const AROUND_BYTES: usize = 128;
 
 impl Turn {
     /// Batches of at most this many bytes, with what a journal adds to each item; an entry that alone has more is a batch of its own.
-    /// A replica that has the entries of a batch also has the commit index that its leader sent with them. Otherwise, a power failure could leave it with two changes of the
-    /// voters and no knowledge that they are committed, and former voters could elect it. With the commit index it misses at most one
-    /// change, and any majority of the voters before that change has a voter in common with any majority of those after it.
+    ///
+    /// A replica that has the entries of a batch also has the commit index that its leader sent with them. Otherwise, a power failure
+    /// could leave it with two changes of the voters and no knowledge that they are committed, and former voters could elect it. With the
+    /// commit index it misses at most one change, and any majority of the voters before that change has a voter in common with any
+    /// majority of those after it.
     pub fn batches(&self, max_bytes: usize) -> Vec<Batch<'_>> {
         let (mut batches, mut rest) = (Vec::new(), &*self.writes);
         loop {

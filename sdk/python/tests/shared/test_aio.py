@@ -299,14 +299,24 @@ def test_any_number_of_coroutines_wait_and_others_call_meanwhile(
     async def main() -> None:
         # More than a host reads from one connection, or the native module sends.
         count = 6000 if transport == "socket" else 1500
-        async with millrace.aio.connect(getattr(served, transport), lease=2) as farm:
+        # The calls begin in one turn of the loop, for which a slow machine needs seconds.
+        async with millrace.aio.connect(getattr(served, transport), lease=15) as farm:
             gate, permits, hits = farm.Event("gate"), farm.Semaphore("permits", 1), farm.AtomicInt("hits")
+            lease, renewals = farm._space._lease, []
+
+            async def counted(*arguments: Any) -> None:
+                await lease(*arguments)
+                renewals.append(arguments)
+
+            monkeypatch.setattr(farm._space, "_lease", counted)
             await permits.acquire()
             waiting = [asyncio.create_task(gate.wait()) for _ in range(count // 2)]
             waiting += [asyncio.create_task(permits.acquire()) for _ in range(count // 2)]
             while await hits.add() < 2 * count and sum(farm._space._open) < sum(range(1, count)):
                 await asyncio.sleep(0)
-            await asyncio.sleep(3)
+            before = len(renewals)
+            while len(renewals) == before:
+                await asyncio.sleep(0.1)
             assert await hits.add() > 1 and not any(task.done() for task in waiting), "the session is renewed"
             await gate.set()
             for _ in range(count // 2):
