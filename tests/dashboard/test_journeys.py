@@ -113,7 +113,7 @@ def test_a_narrow_capability_says_what_it_lacks(own_host: Host, opens: Opens, tm
         expect(page.locator("main")).to_contain_text("You may not see this")
         assert "cap=" not in page.url, "the capability is not in the address that the browser keeps"
         expect(page.locator("main")).to_contain_text("MR6132")
-        for screen in ["map", "runs", "failures", "functions", "repairs", "links", "objects", "capabilities"]:
+        for screen in ["map", "runs", "failures", "functions", "repairs", "devices", "links", "objects", "capabilities"]:
             page.goto(f"{own_host.url}/ui/farm/{screen}")
             expect(page.get_by_role("alert").first).to_contain_text("You may not see this")
         page.goto(f"{own_host.url}/ui/farm/logs/raw/cellar")

@@ -28,6 +28,7 @@ SCREENS = {
     "repairs": ("farm/repairs", "Nothing was repaired yet"),
     "correct": ("farm/repairs/new?log=raw/kitchen&seqno=2", "What they should be"),
     "tables": ("farm/tables", "There is no table"),
+    "devices": ("farm/devices", "No device has sent records"),
     "links": ("farm/links", "No link to another namespace"),
     "cluster": ("farm/cluster", "belongs to no cluster"),
     "objects": ("farm/objects", "There are no shared objects"),
@@ -314,7 +315,7 @@ def long_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 LONG_SCREENS = ["farm", "farm/map", "farm/logs", f"farm/logs/{LONG}?at=1", "farm/runs", "farm/failures", "farm/functions"]
 LONG_SCREENS += [f"farm/functions/{LONG_FUNCTION}", f"farm/trace/{LONG}@1", f"farm/repairs/new?log={LONG}&seqno=1", "farm/links"]
-LONG_SCREENS += ["farm/cluster", "farm/capabilities", "farm/tasks", "farm/objects", "RUN"]
+LONG_SCREENS += ["farm/cluster", "farm/capabilities", "farm/devices", "farm/tasks", "farm/objects", "RUN"]
 
 
 @pytest.mark.parametrize("phone", [True, False], ids=["phone", "laptop"])

@@ -23,6 +23,7 @@ pub(crate) use refused::{Refusals, RefusedAttempt};
 
 use crate::links::Accepted;
 use commands::Refusal;
+use millrace_documents::rfc3339;
 use millrace_journal::{Catalog, Transaction};
 use millrace_namespace::{Namespace, admission::devices, names::newest_note};
 use millrace_wire::{
@@ -131,11 +132,33 @@ impl State {
     }
 }
 
+/// Whether a device is connected. Times are texts as in other documents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Presence {
+    /// Whether it is connected now.
+    pub connected: bool,
+    /// Since when, if it is connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// Until when it was connected, if that is known and it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    /// When it will connect again, if it does so at regular intervals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<String>,
+}
+
 /// A device that has sent entries.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Device {
     /// Its name.
     pub name: String,
+    /// The time of its newest entry, which is `state.clock` as a text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// Whether it is connected. Only its host knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub presence: Option<Presence>,
     /// How far it is imported.
     #[serde(flatten)]
     pub state: State,
@@ -144,16 +167,27 @@ pub struct Device {
     /// How many commands wait for it.
     pub commands_waiting: u64,
     /// Why it takes no commands, if it refused all of them.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commands_refused: Option<commands::Refusal>,
     /// Its firmware, if it can be updated.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firmware: Option<updates::Firmware>,
     /// Its logs, as its firmware declares them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<KeptLog>,
     /// Why it, or another device that says to be it, is refused.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedDevice>,
+}
+
+/// A page of devices.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct DevicesDoc {
+    /// These devices, each as `millrace device show` has it.
+    pub devices: Vec<Device>,
+    /// The name of the last one, if there are more.
+    pub next: Option<String>,
+    /// All that are refused now, on each page.
     pub refused: Vec<RefusedDevice>,
 }
 
@@ -173,7 +207,20 @@ pub fn all(namespace: &Namespace) -> Result<Vec<Device>> {
         logs.sort();
         let refused = all_refused.iter().filter(|refused| refused.device == name).cloned().collect();
         let kept = kept::of(namespace, &name)?;
-        found.push(Device { name, state, logs, commands_waiting, commands_refused, firmware, kept, refused });
+        let time = (state.clock > 0).then(|| rfc3339(Hlc::from_bits(state.clock)));
+        let presence = None;
+        found.push(Device {
+            name,
+            time,
+            presence,
+            state,
+            logs,
+            commands_waiting,
+            commands_refused,
+            firmware,
+            kept,
+            refused,
+        });
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)

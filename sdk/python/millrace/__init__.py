@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from millrace._namespace import Namespace
     from millrace._open import create, open
     from millrace._records import StoredRecord
-    from millrace._views import Deployed, Device, DeviceUpdate, FunctionStat, LogStat, Reason, RefusedDevice, Run, TableStat, Why
+    from millrace._views import Deployed, Device, DevicePresence, DeviceUpdate, FunctionStat, LogStat, Reason, RefusedDevice, Run, TableStat, Why
     from millrace._work._tables import Table, TableEntry
     from millrace.executor import CloudThread, Connection, Executor, connect, idempotency_key, parallel_for, register_module
     from millrace.objects._classes import method, readonly, reentrant, shared, when
@@ -70,6 +70,7 @@ __all__ = [
     "Denied",
     "Deployed",
     "Device",
+    "DevicePresence",
     "DeviceUpdate",
     "Entry",
     "Error",
@@ -125,6 +126,7 @@ _LATER = {
     "Connection": "executor",
     "Deployed": "_views",
     "Device": "_views",
+    "DevicePresence": "_views",
     "DeviceUpdate": "_views",
     "Entry": "_log",
     "Executor": "executor",

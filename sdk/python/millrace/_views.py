@@ -115,6 +115,18 @@ class RefusedDevice:
 
 
 @dataclass(frozen=True)
+class DevicePresence:
+    """Whether a device is connected to its host. Times are text."""
+
+    connected: bool
+    #: Since when it is connected, or until when it was.
+    since: Optional[str] = None
+    until: Optional[str] = None
+    #: When it will connect again, if it does so at regular intervals.
+    expected: Optional[str] = None
+
+
+@dataclass(frozen=True)
 class Device:
     """A device that has sent records, and how far its journal is imported."""
 
@@ -136,6 +148,10 @@ class Device:
     #: The version of its firmware, if that takes updates, and the last update.
     firmware: Optional[str] = None
     update: Optional[DeviceUpdate] = None
+    #: The time of its newest entry, as text.
+    time: Optional[str] = None
+    #: Only a host knows it: None for a program that has opened the files of the namespace itself.
+    presence: Optional[DevicePresence] = None
 
 
 @dataclass(frozen=True)
@@ -287,6 +303,8 @@ def device(document: dict[str, Any]) -> Device:
         tuple(map(refused_device, document.get("refused", ()))),
         firmware.get("running"),
         device_update(firmware["update"]) if firmware.get("update") else None,
+        document.get("time"),
+        DevicePresence(**document["presence"]) if document.get("presence") else None,
     )
 
 

@@ -88,6 +88,8 @@ fn a_record_is_appended_now_or_not_at_all() {
     assert!(failed.stderr.contains("it has never sent anything"), "{}", failed.stderr);
     let awake = Awake::start(&bench, &format!("--records 3 {KITCHEN}"));
     reached(&bench);
+    assert_eq!(bench.shown("kitchen")["presence"]["connected"], true);
+    assert!(place.run(["device", "ls"]).ok().text().contains("yes, since "));
     assert_eq!(sent(&bench, "config", "every=60"), 1);
     assert_eq!(sent(&bench, "config", "every=50"), 2);
     // A function of the device ran for it, and what it did reaches the host as ever.
@@ -100,6 +102,8 @@ fn a_record_is_appended_now_or_not_at_all() {
     eventually("the host notices", || send(&bench, "config", "every=40").code == 75);
     let failed = send(&bench, "config", "every=40").fails("MR6360", 75);
     assert!(failed.stderr.contains("kitchen is asleep; it was connected until"), "{}", failed.stderr);
+    assert_eq!(bench.shown("kitchen")["presence"]["connected"], false);
+    assert!(place.run(["device", "show", "kitchen"]).ok().text().contains("connected     until "));
     // Nothing of it waits for the device.
     assert_eq!(bench.shown("kitchen")["commands_waiting"], 0);
     bench.run("kitchen.flash", &format!("--records 4 {KITCHEN}")).ok();

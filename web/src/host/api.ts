@@ -59,7 +59,7 @@ export const isForwarded = (): boolean => capability !== null && !capability.sta
 export interface Asking {
   method?: string;
   json?: unknown;
-  body?: string;
+  body?: BodyInit;
   signal?: AbortSignal;
   headers?: Record<string, string>;
 }
@@ -217,6 +217,59 @@ export interface Database {
   transactions: number;
   rows: number;
   trouble: { code: string; error: string; stopped: boolean } | null;
+}
+
+export interface RefusedDevice {
+  device: string;
+  known_by: "right" | "claim" | "capability";
+  identity?: string;
+  code: string;
+  detail: string;
+  remedy: string;
+  first: string;
+  last: string;
+  times: number;
+  address?: string;
+  capability?: string;
+}
+
+export interface Firmware {
+  running?: string;
+  slot_bytes?: number;
+  update?: {
+    number: number;
+    version: string;
+    size: number;
+    state: "storing" | "waiting" | "receiving" | "ready" | "trial" | "confirmed" | "reverted" | "refused";
+    sent: number;
+    code?: string;
+    detail?: string;
+  };
+}
+
+/** A device whose journal is imported. */
+export interface Device {
+  name: string;
+  /** Its identity. */
+  namespace: number;
+  /** The time of its newest entry. */
+  time?: string;
+  presence?: { connected: boolean; since?: string; until?: string; expected?: string };
+  records: number;
+  runs: number;
+  dead: number;
+  starts: number;
+  lost_records: number;
+  /** Its logs here, each with the number of its newest record. */
+  logs: [string, number][];
+  /** Its logs, as its firmware declares them. */
+  kept?: { log: string; history: number; keep?: boolean; commands?: boolean }[];
+  commands_waiting: number;
+  commands_refused?: { code: string; detail: string };
+  capability?: string;
+  shown?: string;
+  refused?: RefusedDevice[];
+  firmware?: Firmware;
 }
 
 export interface TimeField {

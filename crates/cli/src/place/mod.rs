@@ -123,6 +123,13 @@ impl Place {
         }
     }
 
+    /// A connection to the host that serves these files, for what the host may add to them; none if there is no host.
+    pub fn host_here(&self) -> Option<Remote> {
+        let Place::Local(namespace) = self else { return None };
+        namespace.host().ok()??;
+        Remote::connect(&millrace_client::Place::Unix(namespace.dir().join(SOCKET)), &remote::options()).ok()
+    }
+
     /// The namespace's files, for what can only be done with them.
     pub fn files(&self) -> Result<&Namespace> {
         match self {

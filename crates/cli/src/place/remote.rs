@@ -17,6 +17,7 @@ use millrace_client::{
 };
 use millrace_node::{
     AppendOptions, Code, Error, EventId, Hlc, HostStatus, Name, NewRecord, RETRY_AFTER_MS, Record, Result, RunFilter,
+    devices::{Device, DevicesDoc, RefusedDevice},
     repairs::Ask,
 };
 use serde::{Deserialize, de::DeserializeOwned};
@@ -112,7 +113,11 @@ impl Remote {
     }
 
     /// All items of a list that comes in parts.
-    fn list<T: DeserializeOwned, I>(&self, path: &str, part: impl Fn(T) -> (Vec<I>, Option<String>)) -> Result<Vec<I>> {
+    fn list<T: DeserializeOwned, I>(
+        &self,
+        path: &str,
+        mut part: impl FnMut(T) -> (Vec<I>, Option<String>),
+    ) -> Result<Vec<I>> {
         let (mut items, mut asked) = (Vec::new(), path.to_owned());
         loop {
             let (more, next) = part(self.document(&asked)?);
@@ -121,6 +126,16 @@ impl Remote {
             let sign = if path.contains('?') { '&' } else { '?' };
             asked = format!("{path}{sign}after={}", segment(&next));
         }
+    }
+
+    /// All devices, and those that are refused.
+    pub fn devices(&self) -> Result<(Vec<Device>, Vec<RefusedDevice>)> {
+        let mut refused = Vec::new();
+        let devices = self.list("devices", |page: DevicesDoc| {
+            refused = page.refused;
+            (page.devices, page.next)
+        })?;
+        Ok((devices, refused))
     }
 
     pub fn logs(&self) -> Result<Vec<LogDoc>> {

@@ -1,22 +1,14 @@
 //! Functions and their pending runs; devices, whose runs are imported.
 
 use super::Page;
+use crate::Hosted;
 use millrace_documents::FunctionsDoc;
 use millrace_node::{
     Namespace,
-    devices::{self, Device, RefusedDevice},
+    devices::{self, Device, DevicesDoc},
     documents,
 };
-use millrace_wire::Result;
-use serde::Serialize;
-
-#[derive(Serialize)]
-pub(super) struct DevicesDoc {
-    devices: Vec<Device>,
-    next: Option<String>,
-    /// Those that are refused now, on each page.
-    refused: Vec<RefusedDevice>,
-}
+use millrace_wire::{Name, Result};
 
 pub(super) fn list(namespace: &Namespace, page: &Page) -> Result<FunctionsDoc> {
     let stats = namespace.functions()?;
@@ -25,8 +17,17 @@ pub(super) fn list(namespace: &Namespace, page: &Page) -> Result<FunctionsDoc> {
 }
 
 /// The devices that have sent entries, each as `millrace device show` has it.
-pub(super) fn devices(namespace: &Namespace, page: &Page) -> Result<DevicesDoc> {
+pub(super) fn devices(hosted: &Hosted, namespace: &Namespace, name: &Name, page: &Page) -> Result<DevicesDoc> {
     let all = devices::all(namespace)?;
-    let (devices, next) = page.of_list(&all, |device| &device.name, |device| Ok(Some(Device::clone(device))))?;
+    let shown = |device: &&Device| Ok(Some(with_presence(hosted, name, Device::clone(device))));
+    let (devices, next) = page.of_list(&all, |device| &device.name, shown)?;
     Ok(DevicesDoc { devices, next, refused: devices::refused(namespace)? })
+}
+
+pub(super) fn device(hosted: &Hosted, namespace: &Namespace, name: &Name, device: &str) -> Result<Device> {
+    Ok(with_presence(hosted, name, devices::one(namespace, device)?))
+}
+
+fn with_presence(hosted: &Hosted, namespace: &Name, device: Device) -> Device {
+    Device { presence: Some(hosted.devices.presence(namespace, &device.name)), ..device }
 }

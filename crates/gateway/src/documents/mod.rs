@@ -341,11 +341,11 @@ impl Asked {
             Asked::Mqtt(of) => text(&mqtt::clients(&hosted.mqtt, access.served(), of.as_deref())),
             Asked::Functions(page) => text(&functions::list(namespace, &page)?),
             Asked::Function(function) => text(&documents::function_named(namespace, &function)?),
-            Asked::Devices(page) => text(&functions::devices(namespace, &page)?),
-            Asked::Device(name) => text(&millrace_node::devices::one(namespace, &name)?),
-            // A device that cannot be updated, and was not to be, has no members.
+            Asked::Devices(page) => text(&functions::devices(hosted, namespace, access.served().name(), &page)?),
+            Asked::Device(name) => text(&functions::device(hosted, namespace, access.served().name(), &name)?),
             // Asked of the device itself: see `show`.
             Asked::OfDevice { device, .. } => Err(Code::DeviceAsleep.error(format!("{device} is not asked here"))),
+            // A device that cannot be updated, and was not to be, has no members.
             Asked::Firmware(name) => text(&millrace_node::devices::one(namespace, &name)?.firmware.unwrap_or_default()),
             Asked::Runs(filter) => text(&runs::list(namespace, &filter)?),
             Asked::Run(id) => text(&documents::run_named(namespace, &id)?),

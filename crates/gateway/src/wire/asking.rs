@@ -12,7 +12,7 @@ use super::{
     requests::Answer,
 };
 use millrace_documents::rfc3339;
-use millrace_node::{Access, Record};
+use millrace_node::{Access, Record, devices::Presence};
 use millrace_wire::{
     Code, Error, EventId, Headers, Hlc, Name, Result,
     protocol::{self, Append, Appended, Failure, Frame, Get, Heading, Latest, Message, Range, Records, Seqno, encode},
@@ -25,7 +25,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
@@ -264,6 +264,24 @@ impl Askable {
             }
         }
     }
+
+    /// Whether a device is connected, and since when; or until when it was, and when it is expected.
+    pub fn presence(&self, namespace: &Name, device: &str) -> Presence {
+        let (now, wall) = (Instant::now(), SystemTime::now());
+        let text = |at: Instant| text_of(if at > now { wall + (at - now) } else { wall - (now - at) });
+        let known = self.known();
+        let Some(known) = known.get(&(namespace.clone(), device.to_owned())) else { return Presence::default() };
+        if known.line.is_some() {
+            return Presence { connected: true, since: known.came.back().copied().map(text), ..Presence::default() };
+        }
+        let expected = expected(&known.came).filter(|at| *at > now).map(text);
+        Presence { connected: false, since: None, until: known.left.map(text), expected }
+    }
+}
+
+fn text_of(time: SystemTime) -> String {
+    let us = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+    rfc3339(Hlc::from_wall_us(us as u64)) // until the year 2112
 }
 
 /// That a device is not connected, and when it may be.

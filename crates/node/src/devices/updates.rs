@@ -214,8 +214,8 @@ fn check(image: &NewImage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Begins an update, whose image follows with [`add`]. If the device has not ended an update with the same image, that goes on; another
-/// one ends.
+/// Begins an update, whose image follows with [`add`]. If an update with the same image is under way, that goes on; if it was the last one,
+/// and the device runs it, nothing happens. An update with another image ends.
 ///
 /// # Errors
 ///
@@ -244,7 +244,8 @@ pub fn begin(namespace: &Namespace, device: &str, image: &NewImage<'_>) -> Resul
         let number = before.as_ref().map_or(0, |update| update.number) + 1;
         if let Some(update) = before {
             let same = (&*update.sha256, &*update.version, update.size) == (image.sha256, image.version, size);
-            if same && !update.stage(said).is_end() {
+            let stage = update.stage(said);
+            if same && (stage == Stage::Confirmed || !stage.is_end()) {
                 return Ok(describe(&update, said));
             }
         }

@@ -5,24 +5,23 @@ use crate::{
     out::{Out, Style, Table},
     place::{
         Place,
-        docs::{FunctionDoc, LogDoc, Reason},
+        docs::{FunctionDoc, Reason},
     },
     report::Outcome,
     show,
 };
 use millrace_device::Identity;
 use millrace_node::{
-    Code, Hlc, LogName, NamespaceId, Result,
+    Code, Hlc, NamespaceId, Result,
+    application::units,
     devices::{
-        self, Device, KnownBy, REFUSED_LOG, RefusedDevice, commands,
-        updates::{self, Firmware, Stage},
+        self, Device, KnownBy, RefusedDevice,
+        updates::{Firmware, Stage},
     },
 };
 use serde_json::json;
-use std::process::Command;
+use std::{process::Command, time::Duration};
 
-/// The logs with the states of devices: `_device/NAME`.
-const PREFIX: &str = "_device/";
 /// For how many functions it is asked what their devices have not run.
 const FUNCTIONS_MAX: usize = 16;
 
@@ -43,47 +42,14 @@ pub fn run(command: &DeviceCommand, global: &Global, out: &mut Out) -> Outcome {
     }
 }
 
-fn all(place: &Place) -> Result<Vec<Device>> {
-    let remote = match place {
-        Place::Local(namespace) => return devices::all(namespace),
-        Place::Remote(remote, _) => remote,
-    };
-    let (logs, all_refused) = (place.logs()?, refused(place)?);
-    let mut found = Vec::new();
-    for name in logs.iter().filter_map(|log| log.name.strip_prefix(PREFIX)) {
-        let record = remote.newest(&format!("{PREFIX}{name}"))?;
-        let odd = |error| Code::DocumentUnknown.error(format!("the state of device '{name}': {error}"));
-        let state = serde_json::from_slice(&record.payload).map_err(odd)?;
-        let prefix = format!("{name}/");
-        let own = |log: &&LogDoc| log.name.starts_with(&prefix);
-        let named = |name: LogName| logs.iter().find(|log| log.name == *name);
-        let commands_waiting = named(commands::log_of(name)?).map_or(0, |log| log.records);
-        let refusals = named(commands::refusals_of(name)?).filter(|log| log.records > 0);
-        let refusal = refusals.map(|log| remote.newest(&log.name)).transpose()?;
-        let commands_refused = refusal.and_then(|record| serde_json::from_slice(&record.payload).ok());
-        let newest = |name: LogName| match named(name).filter(|log| log.latest > 0) {
-            Some(log) => remote.newest(&log.name).ok().map(|record| record.payload),
-            None => None,
-        };
-        let (noted, reported) = (newest(updates::notes_of(name)?), newest(updates::reports_of(name)?));
-        let firmware = updates::firmware(noted.as_deref(), reported.as_deref());
-        let logs = logs.iter().filter(own).map(|log| (log.name.clone(), log.latest)).collect();
-        let refused = all_refused.iter().filter(|refused| refused.device == name).cloned().collect();
-        let kept = newest(devices::kept_of(name)?).map_or_else(Vec::new, |record| devices::kept_in(&record));
-        let name = name.to_owned();
-        found.push(Device { name, state, logs, commands_waiting, commands_refused, firmware, kept, refused });
-    }
-    Ok(found)
-}
-
-/// Every device that is refused, also those that never were accepted.
-fn refused(place: &Place) -> Result<Vec<RefusedDevice>> {
+/// All devices that have sent entries, and those that are refused. The host also says which are connected.
+fn all(place: &Place) -> Result<(Vec<Device>, Vec<RefusedDevice>)> {
     match place {
-        Place::Local(namespace) => devices::refused(namespace),
-        Place::Remote(remote, _) => match remote.newest(REFUSED_LOG) {
-            Ok(record) => Ok(devices::refused_in(&record.payload)),
-            Err(error) if error.code() == Code::LogNotFound => Ok(Vec::new()),
-            Err(error) => Err(error),
+        Place::Remote(remote, _) => remote.devices(),
+        Place::Local(namespace) => match place.host_here().map(|host| host.devices()) {
+            Some(Ok(found)) => Ok(found),
+            // It ends now, or is another version; the files have the rest.
+            Some(Err(_)) | None => Ok((devices::all(namespace)?, devices::refused(namespace)?)),
         },
     }
 }
@@ -92,6 +58,24 @@ fn last(device: &Device) -> String {
     match device.state.clock {
         0 => "nothing yet".into(),
         clock => show::ago(Hlc::from_bits(clock), show::now_us()),
+    }
+}
+
+/// Whether the device is connected, or when it was or will be; empty if there is no host that knows it.
+fn connected(device: &Device) -> String {
+    let Some(presence) = &device.presence else { return String::new() };
+    let now_us = show::now_us();
+    let at = |text: &Option<String>| text.as_deref().and_then(show::moment);
+    if presence.connected {
+        let since =
+            at(&presence.since).map_or_else(String::new, |since| format!(", since {}", show::ago(since, now_us)));
+        return format!("yes{since}");
+    }
+    let expected = at(&presence.expected).and_then(|expected| expected.wall_us().checked_sub(now_us));
+    match (expected, at(&presence.until)) {
+        (Some(us), _) => format!("asleep, expected in {}", units::show_duration(Duration::from_micros(us))),
+        (None, Some(until)) => format!("until {}", show::ago(until, now_us)),
+        (None, None) => "not since the host started".into(),
     }
 }
 
@@ -136,7 +120,7 @@ fn show_firmware(firmware: &Firmware, out: &mut Out) -> Outcome {
 }
 
 fn ls(place: &Place, out: &mut Out) -> Outcome {
-    let (devices, refused) = (all(place)?, refused(place)?);
+    let (devices, refused) = all(place)?;
     if out.json() {
         devices.iter().try_for_each(|device| out.object(&json!(device)))?;
         // Those that are no devices of this namespace.
@@ -154,13 +138,20 @@ fn ls(place: &Place, out: &mut Out) -> Outcome {
         "lost records>",
         "starts>",
         "newest entry",
+        "connected",
         "firmware",
     ]);
     for device in &devices {
         let state = &device.state;
         let numbers = [state.records, state.runs, state.dead, state.lost_records, state.starts].map(show::grouped);
         let firmware = device.firmware.as_ref().map_or_else(String::new, version);
-        table.row([device.name.clone()].into_iter().chain(numbers).chain([last(device), firmware]).collect());
+        table.row(
+            [device.name.clone()]
+                .into_iter()
+                .chain(numbers)
+                .chain([last(device), connected(device), firmware])
+                .collect(),
+        );
     }
     if table.is_empty() {
         out.line("no device has sent records")?;
@@ -196,8 +187,9 @@ fn show_refused(refused: &RefusedDevice, out: &mut Out) -> Outcome {
 }
 
 fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
-    let Some(device) = all(place)?.into_iter().find(|device| device.name == name) else {
-        return show_unknown(name, &refused(place)?, out);
+    let (devices, refused) = all(place)?;
+    let Some(device) = devices.into_iter().find(|device| device.name == name) else {
+        return show_unknown(name, &refused, out);
     };
     if out.json() {
         return Ok(out.object(&json!(device))?);
@@ -207,6 +199,9 @@ fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
     out.line(format!("device        {name}"))?;
     out.line(format!("identity      {identity}"))?;
     out.line(format!("newest entry  {} of epoch {}, {}", show::grouped(state.sequence), state.epoch, last(&device)))?;
+    if device.presence.is_some() {
+        out.line(format!("connected     {}", connected(&device)))?;
+    }
     out.line(format!("records       {}", show::grouped(state.records)))?;
     out.line(format!("runs          {}, and {} given up", show::grouped(state.runs), show::grouped(state.dead)))?;
     out.line(format!("starts        {}", show::grouped(state.starts)))?;
