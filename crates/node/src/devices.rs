@@ -26,7 +26,7 @@ use commands::Refusal;
 use millrace_journal::{Catalog, Transaction};
 use millrace_namespace::{Namespace, admission::devices, names::newest_note};
 use millrace_wire::{
-    Code, Error, Hlc, Name, NamespaceId, Result,
+    Code, Error, Name, NamespaceId, Result,
     protocol::{Attach, Attached},
 };
 use serde::{Deserialize, Serialize};
@@ -131,6 +131,26 @@ impl State {
     }
 }
 
+/// A device that is attached: its name, and the identity with which it was accepted. After it was removed, another one may have its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttachedDevice {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub identity: NamespaceId,
+}
+
+impl AttachedDevice {
+    /// Whether this namespace still knows the device.
+    pub(crate) fn check(&self, namespace: &Namespace, catalog: &Catalog) -> Result<State> {
+        let known = read(namespace, catalog, &self.name)?.filter(|state| state.namespace == self.identity.get());
+        known.ok_or_else(|| {
+            let Self { name, identity } = self;
+            Code::DeviceNotFound.error(format!("device '{name}' ({identity}) was removed from this namespace"))
+        })
+    }
+}
+
 /// A device that has sent entries.
 #[derive(Clone, Debug, Serialize)]
 pub struct Device {
@@ -206,11 +226,11 @@ pub(crate) fn has_records(namespace: &Namespace, device: &str) -> Result<bool> {
     bytes.map_or(Ok(false), |bytes| decode(device, &bytes).map(|state| state.records > 0))
 }
 
-/// The time of the newest entry that has come of a device; zero if none has.
-pub(crate) fn newest_entry(namespace: &Namespace, device: &str) -> Result<Hlc> {
+/// How far the journal of a device is imported.
+pub(crate) fn state(namespace: &Namespace, device: &str) -> Result<State> {
     let missing = || Code::DeviceNotFound.error(format!("no device '{device}' is known to this namespace"));
     let bytes = newest_note(namespace, &devices::state_of(device)?)?.ok_or_else(missing)?;
-    decode(device, &bytes).map(|state| Hlc::from_bits(state.clock))
+    decode(device, &bytes)
 }
 
 /// Removes a device; its logs stay, and are logs like any other. The functions of this device alone stay as well, since their runs are part of the
@@ -273,6 +293,7 @@ pub(crate) fn attach(
     let device = attach.device;
     let bad = || Code::ValueInvalid.error(format!("{} is not the identity of a namespace", attach.namespace));
     let identity = NamespaceId::new(attach.namespace).ok_or_else(bad)?;
+    let attached = AttachedDevice { name: device.to_owned(), identity };
     let committed = namespace.journal().commit(|tx| {
         let catalog = tx.catalog().clone();
         let Some(mut state) = read(namespace, &catalog, device)? else {
@@ -282,7 +303,7 @@ pub(crate) fn attach(
             state.shows(capability);
             state.now_has(attach);
             keep(tx, device, &state)?;
-            refused::accept(namespace, tx, (device, identity), false)?;
+            refused::accept(namespace, tx, &attached, false)?;
             commands::begin(tx, device)?;
             return Ok(state);
         };
@@ -305,14 +326,13 @@ pub(crate) fn attach(
             state.attached = attach.epoch;
             keep(tx, device, &state)?;
         }
-        refused::accept(namespace, tx, (device, identity), false)?;
+        refused::accept(namespace, tx, &attached, false)?;
         commands::begin(tx, device)?;
         Ok(state)
     })?;
     let state = State { kept: kept::of(namespace, device)?, ..committed.value };
-    let attached = Attached { sequence: state.sequence };
-    let import = Import::new(device, identity, state);
-    Ok(Accepted { value: (import, attached), end: committed.end })
+    let answer = Attached { sequence: state.sequence };
+    Ok(Accepted { value: (Import::new(attached, state), answer), end: committed.end })
 }
 
 /// Whether a device that never came may have its name: no other device has its identity, and no record has one of its addresses.

@@ -12,9 +12,12 @@ use super::{
     requests::Answer,
 };
 use millrace_documents::rfc3339;
-use millrace_node::{Access, Record};
+use millrace_node::{
+    Access, Record,
+    devices::{AttachedDevice, State},
+};
 use millrace_wire::{
-    Code, Error, EventId, Headers, Hlc, Name, Result,
+    Code, Error, EventId, Headers, Hlc, Name, NamespaceId, Result,
     protocol::{self, Append, Appended, Failure, Frame, Get, Heading, Latest, Message, Range, Records, Seqno, encode},
     units,
 };
@@ -207,15 +210,27 @@ struct Line {
 }
 
 /// A device since the host has started.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct KnownDevice {
+    /// Another device may get the name of one that was removed.
+    identity: NamespaceId,
     line: Option<Line>,
     /// When it connected, the last times.
     came: VecDeque<Instant>,
     left: Option<Instant>,
 }
 
-/// The devices that have been connected since the host has started. There are no more than the namespaces know.
+impl KnownDevice {
+    fn new(identity: NamespaceId) -> Self {
+        Self { identity, line: None, came: VecDeque::new(), left: None }
+    }
+
+    fn is_of(&self, state: &State) -> bool {
+        self.identity.get() == state.namespace
+    }
+}
+
+/// The devices that have been connected since the host has started, also those that were removed since.
 #[derive(Debug, Default)]
 pub(crate) struct Askable {
     known: Mutex<HashMap<(Name, String), KnownDevice>>,
@@ -230,12 +245,12 @@ impl Askable {
     /// Asks a device. It answers within a while, or there is an error: it is not connected (MR6360), its firmware answers no requests (MR6361), it does
     /// not answer (MR6362), or others ask too much (MR6363).
     pub async fn ask(&self, access: &Access, device: &str, ask: RemoteRequest) -> Result<RemoteAnswer> {
-        let newest = access.asks_device(device, ask.log(), ask.append_bytes()).await?;
+        let state = access.asks_device(device, ask.log(), ask.append_bytes()).await?;
         let until = tokio::time::Instant::now() + PATIENCE;
         let key = (access.served().name().clone(), device.to_owned());
-        let line = match self.known().get(&key) {
+        let line = match self.known().get(&key).filter(|known| known.is_of(&state)) {
             Some(KnownDevice { line: Some(line), .. }) => line.clone(),
-            known => return Err(asleep(device, known, newest, Instant::now())),
+            known => return Err(asleep(device, known, &state, Instant::now())),
         };
         let is_append = matches!(ask, RemoteRequest::Append { .. });
         let ended = |sent: bool| {
@@ -267,7 +282,8 @@ impl Askable {
 }
 
 /// That a device is not connected, and when it may be.
-fn asleep(device: &str, known: Option<&KnownDevice>, newest: Hlc, now: Instant) -> Error {
+fn asleep(device: &str, known: Option<&KnownDevice>, state: &State, now: Instant) -> Error {
+    let newest = Hlc::from_bits(state.clock);
     let ago = |then: Instant| shown(now.saturating_duration_since(then));
     let detail = match known {
         Some(known) => match (expected(&known.came), known.left) {
@@ -314,6 +330,7 @@ struct AwaitedAnswer {
 /// What others ask the device of a connection.
 pub(super) struct Asking {
     hosted: Arc<crate::Hosted>,
+    device: AttachedDevice,
     key: (Name, String),
     line: Line,
     /// The number of the next request.
@@ -340,7 +357,7 @@ impl Drop for Asking {
 impl Connection {
     /// The device is attached: from now on it can be asked.
     pub(super) fn begin_asking(&mut self) {
-        let device = self.device.as_ref().and_then(|device| device.get()).map(|import| import.device().to_owned());
+        let device = self.device.as_ref().and_then(|device| device.get()).map(|import| import.device().clone());
         let (Some(device), Some(access)) = (device, self.access.clone()) else { return };
         let next = self.asking.take().map_or(FIRST_ASKED, |before| {
             self.waits.cancel(before.next - 1);
@@ -349,19 +366,22 @@ impl Connection {
         let (questions, receiver) = mpsc::channel(ASKED_MAX);
         let connection = self.hosted.devices.connections.fetch_add(1, Ordering::Relaxed);
         let line = Line { connection, questions, places: Arc::new(Semaphore::new(ASKED_MAX)) };
-        let key = (access.served().name().clone(), device);
+        let key = (access.served().name().clone(), device.name.clone());
         {
             let mut known = self.hosted.devices.known();
-            let device = known.entry(key.clone()).or_default();
-            device.line = Some(line.clone());
-            device.came.push_back(Instant::now());
-            if device.came.len() > CAME_MAX {
-                device.came.pop_front();
+            let known = known.entry(key.clone()).or_insert_with(|| KnownDevice::new(device.identity));
+            if known.identity != device.identity {
+                *known = KnownDevice::new(device.identity);
+            }
+            known.line = Some(line.clone());
+            known.came.push_back(Instant::now());
+            if known.came.len() > CAME_MAX {
+                known.came.pop_front();
             }
         }
         let (hosted, questions) = (self.hosted.clone(), Arc::new(tokio::sync::Mutex::new(receiver)));
         let (is_presented, waiting) = (Arc::default(), Arc::default());
-        self.asking = Some(Asking { hosted, key, line, next, is_presented, questions, waiting });
+        self.asking = Some(Asking { hosted, device, key, line, next, is_presented, questions, waiting });
         self.await_question();
     }
 
@@ -369,16 +389,18 @@ impl Connection {
     pub(super) fn await_question(&mut self) {
         let (exporter, access) = (self.identity.exporter, self.access.clone());
         let (Some(asking), Some(access)) = (&mut self.asking, access) else { return };
-        let (request, device) = (asking.next, asking.key.1.clone());
+        let (request, device) = (asking.next, asking.device.clone());
         asking.next += 1;
-        let present = {
-            let (is_presented, access, device) = (asking.is_presented.clone(), access, device);
-            move || match is_presented.swap(true, Ordering::Relaxed) {
-                true => Ok(None),
-                false => presentation(&access, &device, exporter),
-            }
+        let is_presented = asking.is_presented.clone();
+        let may_ask = {
+            let (access, device) = (access.clone(), device.clone());
+            move || access.check_attached(&device)
         };
-        let question = question(asking.questions.clone(), asking.waiting.clone(), request, present);
+        let present = move || match is_presented.swap(true, Ordering::Relaxed) {
+            true => Ok(None),
+            false => presentation(&access, &device.name, exporter),
+        };
+        let question = question(asking.questions.clone(), asking.waiting.clone(), request, (may_ask, present));
         let _ = self.waits.add(request, question);
     }
 
@@ -415,12 +437,19 @@ async fn question(
     questions: Arc<tokio::sync::Mutex<mpsc::Receiver<Question>>>,
     waiting: Arc<Mutex<HashMap<u64, AwaitedAnswer>>>,
     request: u64,
-    present: impl Fn() -> Result<Option<Presentation>>,
+    (may_ask, present): (impl Fn() -> Result<()>, impl Fn() -> Result<Option<Presentation>>),
 ) -> Result<Answer> {
     loop {
         let Some(Question { ask, place, told }) = questions.lock().await.recv().await else { return pending().await };
         if told.is_closed() {
             continue;
+        }
+        if let Err(error) = may_ask() {
+            // Its connection ends, and it has to attach again.
+            let _ = told.send(Err(
+                Code::DeviceAsleep.error(format!("the device is not accepted any more: {}", error.detail()))
+            ));
+            return Err(error);
         }
         let present = match present() {
             Ok(present) => present,
