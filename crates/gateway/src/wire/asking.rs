@@ -14,7 +14,7 @@ use super::{
 use millrace_documents::rfc3339;
 use millrace_node::{
     Access, Record,
-    devices::{AttachedDevice, State},
+    devices::{AttachedDevice, CAME_MAX, State, expected_ms},
 };
 use millrace_wire::{
     Code, Error, EventId, Headers, Hlc, Name, NamespaceId, Result,
@@ -22,13 +22,13 @@ use millrace_wire::{
     units,
 };
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     future::pending,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
@@ -43,8 +43,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const FIRST_ASKED: u64 = 1 << 33;
 /// A capability that is presented before a request has the number of the request plus this.
 pub(super) const PRESENTED: u64 = 1 << 34;
-/// From so many connections of a device it is concluded when it comes again.
-const CAME_MAX: usize = 8;
 
 /// What is asked. The names of logs are those in the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,14 +213,14 @@ struct KnownDevice {
     /// Another device may get the name of one that was removed.
     identity: NamespaceId,
     line: Option<Line>,
-    /// When it connected, the last times.
-    came: VecDeque<Instant>,
+    /// When it connected, the last times, in milliseconds since 1970. The state of the device has them as well, over a restart of the host, but not each one.
+    came: Vec<u64>,
     left: Option<Instant>,
 }
 
 impl KnownDevice {
     fn new(identity: NamespaceId) -> Self {
-        Self { identity, line: None, came: VecDeque::new(), left: None }
+        Self { identity, line: None, came: Vec::new(), left: None }
     }
 
     fn is_of(&self, state: &State) -> bool {
@@ -250,7 +248,7 @@ impl Askable {
         let key = (access.served().name().clone(), device.to_owned());
         let line = match self.known().get(&key).filter(|known| known.is_of(&state)) {
             Some(KnownDevice { line: Some(line), .. }) => line.clone(),
-            known => return Err(asleep(device, known, &state, Instant::now())),
+            known => return Err(asleep(device, known, &state, (Instant::now(), now_ms()))),
         };
         let is_append = matches!(ask, RemoteRequest::Append { .. });
         let ended = |sent: bool| {
@@ -282,21 +280,21 @@ impl Askable {
 }
 
 /// That a device is not connected, and when it may be.
-fn asleep(device: &str, known: Option<&KnownDevice>, state: &State, now: Instant) -> Error {
-    let newest = Hlc::from_bits(state.clock);
-    let ago = |then: Instant| shown(now.saturating_duration_since(then));
-    let detail = match known {
-        Some(known) => match (expected(&known.came), known.left) {
-            (Some(at), _) if at > now => {
-                format!("{device} is asleep; it is expected in {}", shown(at - now))
-            }
-            (_, Some(left)) => format!("{device} is asleep; it was connected until {} ago", ago(left)),
-            (_, None) => format!("{device} is not connected"),
-        },
-        None if newest == Hlc::default() => format!("{device} is not connected; it has never sent anything"),
-        None => format!(
+fn asleep(device: &str, known: Option<&KnownDevice>, state: &State, (now, now_ms): (Instant, u64)) -> Error {
+    // The host may have been restarted since.
+    let here = known.map_or(&[][..], |known| &known.came);
+    let came = if here.len() < state.came.len() { &state.came } else { here };
+    let detail = match (expected_ms(came), known.and_then(|known| known.left)) {
+        (Some(at), _) if at > now_ms => {
+            format!("{device} is asleep; it is expected in {}", shown(Duration::from_millis(at - now_ms)))
+        }
+        (_, Some(left)) => {
+            format!("{device} is asleep; it was connected until {} ago", shown(now.saturating_duration_since(left)))
+        }
+        _ if state.clock == 0 => format!("{device} is not connected; it has never sent anything"),
+        _ => format!(
             "{device} is not connected, and was not since the host started; its newest entry is of {}",
-            rfc3339(newest)
+            rfc3339(Hlc::from_bits(state.clock))
         ),
     };
     Code::DeviceAsleep.error(detail)
@@ -311,13 +309,8 @@ fn shown(time: Duration) -> String {
     }
 }
 
-/// When a device will connect again that does so at regular intervals: their median after the last time. The others may be half of it, or twice.
-fn expected(came: &VecDeque<Instant>) -> Option<Instant> {
-    let mut intervals: Vec<Duration> = came.iter().zip(came.iter().skip(1)).map(|(one, next)| *next - *one).collect();
-    intervals.sort();
-    let median = *intervals.get(intervals.len() / 2)?;
-    let is_regular = intervals.len() >= 2 && intervals[0] >= median / 2 && *intervals.last()? <= median * 2;
-    came.back().filter(|_| is_regular).map(|last| *last + median)
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// What waits for the answer of a device.
@@ -374,10 +367,9 @@ impl Connection {
                 *known = KnownDevice::new(device.identity);
             }
             known.line = Some(line.clone());
-            known.came.push_back(Instant::now());
-            if known.came.len() > CAME_MAX {
-                known.came.pop_front();
-            }
+            known.came.push(now_ms());
+            let surplus = known.came.len().saturating_sub(CAME_MAX);
+            known.came.drain(..surplus);
         }
         let (hosted, questions) = (self.hosted.clone(), Arc::new(tokio::sync::Mutex::new(receiver)));
         let (is_presented, waiting) = (Arc::default(), Arc::default());
@@ -468,36 +460,31 @@ async fn question(
 mod tests {
     use super::*;
 
-    fn at(seconds: &[u64]) -> (VecDeque<Instant>, Instant) {
-        let start = Instant::now();
-        (seconds.iter().map(|second| start + Duration::from_secs(*second)).collect(), start)
-    }
-
-    #[test]
-    fn a_device_that_comes_regularly_is_expected() {
-        let (came, start) = at(&[0, 60, 121, 180]);
-        assert_eq!(expected(&came), Some(start + Duration::from_secs(240)));
-        for irregular in [&[][..], &[0], &[0, 60], &[0, 1, 61, 121], &[0, 60, 120, 3600]] {
-            assert_eq!(expected(&at(irregular).0), None, "{irregular:?}");
-        }
-    }
-
     #[test]
     fn the_error_says_when_a_device_comes_or_when_it_was_there() {
-        let (came, start) = at(&[0, 60, 120]);
-        let known = |came: &VecDeque<Instant>| KnownDevice {
+        let start = Instant::now();
+        let came = |seconds: &[u64]| seconds.iter().map(|second| 1_000_000 + second * 1000).collect::<Vec<u64>>();
+        let known = |came: Vec<u64>| KnownDevice {
+            identity: NamespaceId::new(7).unwrap(),
             line: None,
-            came: came.clone(),
+            came,
             left: Some(start + Duration::from_secs(121)),
         };
-        let said = |known: Option<&KnownDevice>, now: u64| {
-            let error = asleep("kitchen", known, Hlc::default(), start + Duration::from_secs(now));
+        let said = |known: Option<KnownDevice>, kept: &[u64], now: u64| {
+            let state = State { came: came(kept), clock: kept.len() as u64, ..State::default() };
+            let now = (start + Duration::from_secs(now), 1_000_000 + now * 1000);
+            let error = asleep("kitchen", known.as_ref(), &state, now);
             assert_eq!(error.code(), Code::DeviceAsleep);
             error.detail().to_owned()
         };
-        assert_eq!(said(Some(&known(&came)), 140), "kitchen is asleep; it is expected in 40 s");
-        assert_eq!(said(Some(&known(&came)), 181), "kitchen is asleep; it was connected until 1m 0s ago");
-        assert_eq!(said(Some(&known(&at(&[0]).0)), 140), "kitchen is asleep; it was connected until 19 s ago");
-        assert_eq!(said(None, 0), "kitchen is not connected; it has never sent anything");
+        let regular = [0, 60, 120];
+        assert_eq!(said(Some(known(came(&regular))), &[], 140), "kitchen is asleep; it is expected in 40 s");
+        assert_eq!(said(Some(known(came(&regular))), &[], 181), "kitchen is asleep; it was connected until 1m 0s ago");
+        assert_eq!(said(Some(known(came(&[0]))), &[], 140), "kitchen is asleep; it was connected until 19 s ago");
+        assert_eq!(said(None, &[], 0), "kitchen is not connected; it has never sent anything");
+        // After a restart of the host, its memory has less than what was kept.
+        assert_eq!(said(None, &regular, 140), "kitchen is asleep; it is expected in 40 s");
+        assert_eq!(said(Some(known(came(&[120]))), &regular, 140), "kitchen is asleep; it is expected in 40 s");
+        assert!(said(None, &regular, 181).starts_with("kitchen is not connected, and was not since the host started"));
     }
 }

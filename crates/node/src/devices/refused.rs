@@ -423,7 +423,7 @@ fn owner_of(namespace: &Namespace, capability: &str) -> Result<Option<String>> {
     Ok(removed.into_iter().find(|removed| removed.capability == capability).map(|removed| removed.device))
 }
 
-fn now_us() -> u64 {
+pub(super) fn now_us() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
 }

@@ -18,8 +18,9 @@ use millrace_node::{
         updates::{self, Firmware, Stage},
     },
 };
+use millrace_wire::units;
 use serde_json::json;
-use std::process::Command;
+use std::{process::Command, time::Duration};
 
 /// The logs with the states of devices: `_device/NAME`.
 const PREFIX: &str = "_device/";
@@ -95,6 +96,13 @@ fn last(device: &Device) -> String {
     }
 }
 
+/// When a device will connect that does so at regular intervals; nothing of one that is late.
+fn expected(device: &Device) -> String {
+    let now_ms = show::now_us() / 1000;
+    let at = devices::expected_ms(&device.state.came).filter(|at| *at > now_ms);
+    at.map_or_else(String::new, |at| format!("in {}", units::show_duration(Duration::from_millis(at - now_ms))))
+}
+
 /// The version that runs, and the update that is under way.
 fn version(firmware: &Firmware) -> String {
     let running = firmware.running.clone().unwrap_or_default();
@@ -154,13 +162,20 @@ fn ls(place: &Place, out: &mut Out) -> Outcome {
         "lost records>",
         "starts>",
         "newest entry",
+        "expected",
         "firmware",
     ]);
     for device in &devices {
         let state = &device.state;
         let numbers = [state.records, state.runs, state.dead, state.lost_records, state.starts].map(show::grouped);
         let firmware = device.firmware.as_ref().map_or_else(String::new, version);
-        table.row([device.name.clone()].into_iter().chain(numbers).chain([last(device), firmware]).collect());
+        table.row(
+            [device.name.clone()]
+                .into_iter()
+                .chain(numbers)
+                .chain([last(device), expected(device), firmware])
+                .collect(),
+        );
     }
     if table.is_empty() {
         out.line("no device has sent records")?;
@@ -207,6 +222,10 @@ fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
     out.line(format!("device        {name}"))?;
     out.line(format!("identity      {identity}"))?;
     out.line(format!("newest entry  {} of epoch {}, {}", show::grouped(state.sequence), state.epoch, last(&device)))?;
+    let expected = Some(expected(&device)).filter(|expected| !expected.is_empty());
+    expected.map_or(Ok(()), |expected| {
+        out.line(format!("expected      {expected}, as it connects at regular intervals"))
+    })?;
     out.line(format!("records       {}", show::grouped(state.records)))?;
     out.line(format!("runs          {}, and {} given up", show::grouped(state.runs), show::grouped(state.dead)))?;
     out.line(format!("starts        {}", show::grouped(state.starts)))?;
