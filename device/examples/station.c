@@ -13,7 +13,8 @@
  * once after it has sent --after P pieces of sectors.
  *
  * With --slots FOLDER, as examples/boot.c starts it, it takes updates of its firmware (millrace_update.h) for slots of --slot-bytes N; new
- * firmware tries for --trial MS to reach a host. STATION_VERSION is the version of this one.
+ * firmware tries for --trial MS to reach a host. While it gets an image, --patience ends it only after --quiet MS without a piece of it.
+ * STATION_VERSION is the version of this one.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "../port/posix/flash.h"
@@ -173,7 +174,10 @@ int main(int count, char **words) {
         fprintf(stderr, "MR%d %s\n", (int)-result, device.why ? device.why : "");
         return 1;
     }
-    if (slots) update.trial_ms = (uint32_t)number(count, words, "--trial", "600000");
+    if (slots) {
+        update.trial_ms = (uint32_t)number(count, words, "--trial", "600000");
+        update.quiet_ms = (uint32_t)number(count, words, "--quiet", "30000");
+    }
     device.on_full = strcmp(option(count, words, "--full", "drop"), "refuse") == 0 ? MRD_REFUSE : MRD_DROP;
     if (cut > 0) mrd_flash_cut(&flash, cut, (int)number(count, words, "--way", "0"), cut);
     mrd_tcp_begin(&tcp, host);
@@ -219,7 +223,7 @@ int main(int count, char **words) {
         else if (now - idle_since >= linger) break;
         /* A line that was cut on purpose is not opened again. */
         bool was_cut = cut_line > 0 && tcp.cut_after == 0;
-        bool gives_up = patience > 0 && !measures && uplink.error != 0 && (was_cut || now - begun > patience);
+        bool gives_up = patience > 0 && !measures && !updating && uplink.error != 0 && (was_cut || now - begun > patience);
         if (uplink.error == -6300 || uplink.error == -6302 || gives_up) {
             fprintf(stderr, "MR%d %s\n", -uplink.error, uplink.detail);
             return REFUSED;

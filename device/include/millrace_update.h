@@ -31,6 +31,7 @@ enum {
     MRD_VERSION_MAX = 24,      /* bytes of the version of a firmware */
     MRD_SLOT_UNIT_MAX = 128,   /* a record has at least one unit of the image */
     MRD_TRIAL_MS = 600000,     /* how long new firmware tries to reach a host before it resets the board */
+    MRD_QUIET_MS = 30000,      /* how long a device that receives an image stays awake without a further piece of it */
     MRD_RESET_WAIT_MS = 10000, /* how long a device waits, before it starts new firmware, until the host knows that it does */
     MRD_MARKS = 16             /* how many times the progress of one update is recorded */
 };
@@ -62,8 +63,8 @@ typedef struct mrd_slots {
 } mrd_slots;
 
 typedef struct mrd_update {
-    /* Set this after mrd_update_begin, if the default does not fit. */
-    uint32_t trial_ms;
+    /* Set these after mrd_update_begin, if the defaults do not fit. */
+    uint32_t trial_ms, quiet_ms;
 
     /* Private. */
     mrd *device;
@@ -72,7 +73,7 @@ typedef struct mrd_update {
     uint64_t seqno;      /* of the last record that was handled */
     uint32_t number, size;
     uint32_t at, mark; /* how much of the image is in the slot; from where on it is written again after a reset */
-    uint32_t since;
+    uint32_t since;    /* the last piece, or the beginning of the trial */
     uint16_t code, resend;
     uint8_t state;
     bool asked;    /* the host was asked for what follows, which has not come yet */
@@ -95,7 +96,8 @@ int mrd_update_begin(mrd_update *update, mrd *device, const mrd_slots *slots, co
  * how many milliseconds the board may sleep. */
 uint32_t mrd_update_step(mrd_update *update, const mrd_uplink *uplink);
 
-/* Whether an update is under way: a board that sleeps now begins a part of it again. */
+/* Whether an update makes progress: a board that sleeps now begins a part of it again. If no piece has come for `quiet_ms`, the board may sleep: the host may
+ * have lost its connection, or have removed this device. After each start that is so again, and the device asks for what it lacks. */
 bool mrd_update_is_busy(const mrd_update *update);
 
 /* The function for the table of functions. */

@@ -222,6 +222,7 @@ static int take_begin(mrd_update *update, const uint8_t *data, size_t size) {
     update->at = update->mark = 0;
     update->resend = 0;
     update->asked = false;
+    update->since = now_of(update);
     bool fits = update->size > 0 && update->size <= update->slots->bytes;
     return end(update, fits ? RECEIVING : REFUSED, fits ? 0 : MRD_UPDATE_TOO_LARGE);
 }
@@ -252,6 +253,7 @@ static int take_piece(mrd_update *update, const mr_record *record) {
     if (fits && size % update->slots->unit != 0) fits = offset + size == update->size;
     if (!fits) return update->asked ? 0 : ask_again(update);
     update->asked = false;
+    update->since = now_of(update);
     if (!write_slot(update, offset, data + PIECE_HEAD, size)) return end(update, REFUSED, MRD_SLOT_FAILED);
     update->at += size;
     if (update->at < update->size) return progress(update);
@@ -307,6 +309,7 @@ int mrd_update_begin(mrd_update *update, mrd *device, const mrd_slots *slots, co
     update->slots = slots;
     update->running = version;
     update->trial_ms = MRD_TRIAL_MS;
+    update->quiet_ms = MRD_QUIET_MS;
     update->unsaid = !recall(update);
     update->since = now_of(update);
     if (update->state == RECEIVING) {
@@ -363,5 +366,6 @@ uint32_t mrd_update_step(mrd_update *update, const mrd_uplink *uplink) {
 }
 
 bool mrd_update_is_busy(const mrd_update *update) {
-    return update->state == RECEIVING || update->state == READY || update->state == TRIAL;
+    bool waits = update->state == RECEIVING || update->state == READY;
+    return update->state == TRIAL || (waits && now_of(update) - update->since < update->quiet_ms);
 }

@@ -35,6 +35,11 @@ use serde::{Deserialize, Serialize};
 /// How many starts of a device, whose entries have not come yet, are remembered with the correction of their clock.
 const CORRECTIONS_MAX: usize = 64;
 
+/// From so many connections of a device it is concluded when it comes again.
+pub const CAME_MAX: usize = 8;
+/// A connection that changes nothing else is kept only so long after the one that was kept before, so that a line that breaks all the time fills no journal.
+const CAME_EVERY_MS: u64 = 60_000;
+
 /// How far the journal of a device is imported, and what it had.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
@@ -76,6 +81,9 @@ pub struct State {
     /// The id of the capability that it has shown last, unless it is that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown: Option<String>,
+    /// When it connected, the last times, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub came: Vec<u64>,
     /// Its logs, by its firmware. They are in a log of their own, since they seldom change.
     #[serde(skip)]
     pub kept: Vec<KeptLog>,
@@ -118,6 +126,15 @@ impl State {
         true
     }
 
+    /// Notes that the device connects now; whether that is to be kept although nothing else is new.
+    fn comes(&mut self, now_ms: u64) -> bool {
+        let is_due = self.came.last().is_none_or(|last| now_ms.abs_diff(*last) >= CAME_EVERY_MS);
+        self.came.push(now_ms);
+        let surplus = self.came.len().saturating_sub(CAME_MAX);
+        self.came.drain(..surplus);
+        is_due
+    }
+
     /// Notes what a device says of its clock; whether that is new. The entries of this start may come in a later one.
     fn corrected(&mut self, attach: &Attach<'_>) -> bool {
         if attach.jumped_ms == 0 || self.corrections.contains(&(attach.epoch, attach.jumped_ms)) {
@@ -146,6 +163,36 @@ pub struct Presence {
     /// When it will connect again, if it does so at regular intervals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
+}
+
+/// When a device will connect again that does so at regular intervals, in milliseconds since 1970: their median after the last time. The others may be half of
+/// it, or twice.
+pub fn expected_ms(came: &[u64]) -> Option<u64> {
+    let mut intervals: Vec<u64> = came.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
+    intervals.sort_unstable();
+    let median = *intervals.get(intervals.len() / 2)?;
+    let is_regular = intervals.len() >= 2 && intervals[0] >= median / 2 && *intervals.last()? <= median * 2;
+    came.last().filter(|_| is_regular && median > 0).map(|last| *last + median)
+}
+
+/// A device that is attached: its name, and the identity with which it was accepted. After it was removed, another one may have its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttachedDevice {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub identity: NamespaceId,
+}
+
+impl AttachedDevice {
+    /// Whether this namespace still knows the device.
+    pub(crate) fn check(&self, namespace: &Namespace, catalog: &Catalog) -> Result<State> {
+        let known = read(namespace, catalog, &self.name)?.filter(|state| state.namespace == self.identity.get());
+        known.ok_or_else(|| {
+            let Self { name, identity } = self;
+            Code::DeviceNotFound.error(format!("device '{name}' ({identity}) was removed from this namespace"))
+        })
+    }
 }
 
 /// A device that has sent entries.
@@ -253,11 +300,11 @@ pub(crate) fn has_records(namespace: &Namespace, device: &str) -> Result<bool> {
     bytes.map_or(Ok(false), |bytes| decode(device, &bytes).map(|state| state.records > 0))
 }
 
-/// The time of the newest entry that has come of a device; zero if none has.
-pub(crate) fn newest_entry(namespace: &Namespace, device: &str) -> Result<Hlc> {
+/// How far the journal of a device is imported.
+pub(crate) fn state(namespace: &Namespace, device: &str) -> Result<State> {
     let missing = || Code::DeviceNotFound.error(format!("no device '{device}' is known to this namespace"));
     let bytes = newest_note(namespace, &devices::state_of(device)?)?.ok_or_else(missing)?;
-    decode(device, &bytes).map(|state| Hlc::from_bits(state.clock))
+    decode(device, &bytes)
 }
 
 /// Removes a device; its logs stay, and are logs like any other. The functions of this device alone stay as well, since their runs are part of the
@@ -320,6 +367,8 @@ pub(crate) fn attach(
     let device = attach.device;
     let bad = || Code::ValueInvalid.error(format!("{} is not the identity of a namespace", attach.namespace));
     let identity = NamespaceId::new(attach.namespace).ok_or_else(bad)?;
+    let attached = AttachedDevice { name: device.to_owned(), identity };
+    let now_ms = refused::now_us() / 1000;
     let committed = namespace.journal().commit(|tx| {
         let catalog = tx.catalog().clone();
         let Some(mut state) = read(namespace, &catalog, device)? else {
@@ -328,8 +377,9 @@ pub(crate) fn attach(
             state.corrected(attach);
             state.shows(capability);
             state.now_has(attach);
+            state.comes(now_ms);
             keep(tx, device, &state)?;
-            refused::accept(namespace, tx, (device, identity), false)?;
+            refused::accept(namespace, tx, &attached, false)?;
             commands::begin(tx, device)?;
             return Ok(state);
         };
@@ -347,19 +397,18 @@ pub(crate) fn attach(
                 attach.epoch
             )));
         }
-        let (is_corrected, is_shown) = (state.corrected(attach), state.shows(capability));
-        if state.now_has(attach) || attach.epoch > state.attached || is_corrected || is_shown {
+        let (is_corrected, is_shown, is_due) = (state.corrected(attach), state.shows(capability), state.comes(now_ms));
+        if state.now_has(attach) || attach.epoch > state.attached || is_corrected || is_shown || is_due {
             state.attached = attach.epoch;
             keep(tx, device, &state)?;
         }
-        refused::accept(namespace, tx, (device, identity), false)?;
+        refused::accept(namespace, tx, &attached, false)?;
         commands::begin(tx, device)?;
         Ok(state)
     })?;
     let state = State { kept: kept::of(namespace, device)?, ..committed.value };
-    let attached = Attached { sequence: state.sequence };
-    let import = Import::new(device, identity, state);
-    Ok(Accepted { value: (import, attached), end: committed.end })
+    let answer = Attached { sequence: state.sequence };
+    Ok(Accepted { value: (Import::new(attached, state), answer), end: committed.end })
 }
 
 /// Whether a device that never came may have its name: no other device has its identity, and no record has one of its addresses.
@@ -379,5 +428,35 @@ fn check_unused(catalog: &Catalog, device: &str) -> Result<()> {
     match catalog.logs().find(|log| log.name().starts_with(&prefix) && log.latest() > 0) {
         Some(log) => Err(Code::DeviceNameTaken.error(format!("log '{}' has records already", log.name()))),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CAME_MAX, State, expected_ms};
+
+    #[test]
+    fn a_device_that_comes_regularly_is_expected() {
+        assert_eq!(expected_ms(&[0, 60_000, 121_000, 180_000]), Some(240_000));
+        for irregular in
+            [&[][..], &[0], &[0, 60], &[0, 1, 61, 121], &[0, 60, 120, 3600], &[7, 7, 7, 7], &[90, 60, 30, 0]]
+        {
+            assert_eq!(expected_ms(irregular), None, "{irregular:?}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_comes_all_the_time_is_kept_once_a_minute() {
+        let mut kept = State::default();
+        let mut writes = 0;
+        for second in 0..600 {
+            let mut state = kept.clone();
+            if state.comes(second * 1000) {
+                (kept, writes) = (state, writes + 1);
+            }
+        }
+        assert_eq!((writes, kept.came.len(), kept.came.last()), (10, CAME_MAX, Some(&540_000)));
+        // The clock of the host was set back.
+        assert!(kept.comes(1000));
     }
 }

@@ -470,6 +470,34 @@ static void reads_no_further(void) {
     tear_down(&w);
 }
 
+/* The host has removed the device, or is gone: the device may sleep, and the update goes on when it is told more. */
+static void sleeps_without_pieces(void) {
+    static world w;
+    set_up(&w);
+    CHECK(!mrd_update_is_busy(&w.update));
+    announce(&w, 1, &new);
+    receive_some(&w, 3000);
+    CHECK(mrd_update_is_busy(&w.update));
+    w.journal.ms += MRD_QUIET_MS - 1000;
+    step(&w, false);
+    CHECK(mrd_update_is_busy(&w.update));
+    w.journal.ms += 1000;
+    step(&w, false);
+    CHECK(!mrd_update_is_busy(&w.update));
+    receive_some(&w, 4000);
+    CHECK(mrd_update_is_busy(&w.update));
+    /* It slept, and asks again. */
+    w.journal.ms += MRD_QUIET_MS;
+    boot(&w);
+    CHECK(mrd_update_is_busy(&w.update));
+    w.journal.ms += MRD_QUIET_MS;
+    CHECK(!mrd_update_is_busy(&w.update));
+    run(&w);
+    CHECK(says(&w, "\"confirmed\""));
+    CHECK(has(&w, w.running, &new));
+    tear_down(&w);
+}
+
 /* Another image begins in the middle of one. */
 static void begins_anew(void) {
     static world w;
@@ -607,6 +635,8 @@ int main(int count, char **words) {
     takes_no_other_piece();
     reads_no_further();
     begins_anew();
+    checking = "update, without pieces";
+    sleeps_without_pieces();
     checking = "update, goes back";
     goes_back();
     checking = "update, a run that is ended";

@@ -228,3 +228,54 @@ fn firmware_that_computes_something_else_than_its_twin_is_named() {
     let first = &other["first"][0];
     assert_eq!((&first["seqno"], &first["device"], &first["twin"]), (&4.into(), &"d".into(), &"d!".into()), "{other}");
 }
+
+/// What the flash of a device has in its log `config`.
+fn flash_has(place: &Place, flash: &str) -> Vec<Value> {
+    let dumped = place.run(["--json", "device", "dump", flash]).ok().objects();
+    dumped
+        .into_iter()
+        .filter(|line| line["kind"] == "record" && line["log"] == "config")
+        .map(|line| line["data"].clone())
+        .collect()
+}
+
+#[test]
+fn a_device_that_was_removed_while_it_is_connected_gets_nothing_for_the_next_one_of_its_name() {
+    let bench = Bench::new();
+    let place = &bench.place;
+    let reached = || place.run(["device", "get", "kitchen", "raw"]).code == 0;
+    // Without a capability, so that nothing but the host's memory of the device could keep it out.
+    let awake = Awake::start(&bench, "--records 1 --identity 77aa77aa0001");
+    eventually("it is connected", reached);
+    place.run(["device", "rm", "kitchen"]).ok();
+    for log in ["raw", "mean"] {
+        place.run(["log", "rm", &format!("kitchen/{log}")]).ok();
+    }
+    let host = format!("127.0.0.1:{}", bench.port);
+    place.run(["device", "provision", "kitchen", "--host", &host]).ok();
+    place.run(["device", "get", "kitchen", "raw"]).fails("MR6360", 75);
+    place.run(["device", "send", "kitchen", "config", "now", "--live"]).fails("MR6360", 75);
+    assert_eq!(place.run(["device", "send", "kitchen", "config", "later", "--wait", "2s"]).code, 75);
+    assert_eq!(waiting(&bench), 1);
+    assert!(flash_has(place, "kitchen.flash").is_empty());
+    // It came again, and was refused; nothing of it is under the name.
+    drop(awake);
+    assert_eq!(bench.shown("kitchen")["logs"], serde_json::json!([]));
+    bench.run("new.flash", "--records 2 --provisioned kitchen.identity --linger 1500").ok();
+    assert_eq!(place.records("kitchen/config"), ["later"]);
+    assert_eq!(flash_has(place, "new.flash"), ["later"]);
+}
+
+#[test]
+fn a_device_whose_capability_was_revoked_while_it_is_connected_gets_nothing_more() {
+    let bench = bench();
+    let place = &bench.place;
+    let _awake = Awake::start(&bench, "--records 1 --provisioned kitchen.identity");
+    eventually("it is connected", || place.run(["device", "get", "kitchen", "raw"]).code == 0);
+    let shown = bench.shown("kitchen");
+    place.run(["cap", "revoke", shown["capability"].as_str().unwrap()]).ok();
+    assert_eq!(place.run(["device", "send", "kitchen", "config", "x", "--wait", "2s"]).code, 75);
+    place.run(["device", "get", "kitchen", "raw"]).fails("MR6360", 75);
+    assert!(flash_has(place, "kitchen.flash").is_empty());
+    assert_eq!(waiting(&bench), 1);
+}

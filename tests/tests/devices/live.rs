@@ -208,3 +208,22 @@ fn http_asks_a_device_too() {
     let part = asked("devices/kitchen/live/raw?from=2&count=3");
     assert_eq!((part["records"].as_array().unwrap().len(), &part["next"]), (3, &5.into()));
 }
+
+#[test]
+fn a_host_that_was_restarted_still_knows_when_a_device_came() {
+    let mut bench = bench();
+    let came = |bench: &Bench| -> Vec<u64> { serde_json::from_value(bench.shown("kitchen")["came"].clone()).unwrap() };
+    // It has something new each time, so that this is kept with it.
+    for records in 1..=3 {
+        bench.run("kitchen.flash", &format!("--records {records} {KITCHEN}")).ok();
+    }
+    let before = came(&bench);
+    assert_eq!(before.len(), 3);
+    bench.kill();
+    bench.serve();
+    assert_eq!(came(&bench), before);
+    bench.run("kitchen.flash", &format!("--records 4 {KITCHEN}")).ok();
+    let after = came(&bench);
+    assert_eq!((after.len(), &after[..3]), (4, &before[..]));
+    assert!(after.is_sorted() && after[0] > 1_700_000_000_000, "{after:?}");
+}

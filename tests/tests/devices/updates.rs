@@ -216,6 +216,23 @@ fn what_cannot_be_an_update_is_refused() {
     assert!(board.bench.place.run(["log", "get", "_firmware/kitchen", "--all"]).stdout.is_empty());
 }
 
+#[test]
+fn a_device_that_is_removed_during_an_update_stays_awake_no_longer() {
+    let mut board = Board::new();
+    board.kill();
+    // As a board that sleeps if nothing keeps it awake.
+    board.start("--patience 1 --quiet 1000");
+    board.working("works.bin", 600_000);
+    board.update("works.bin", "2.0", "--no-wait").ok();
+    board.sends(20_000);
+    board.bench.place.run(["device", "rm", "kitchen"]).ok();
+    let mut process = board.process.take().expect("it runs");
+    eventually("it sleeps", || process.try_wait().expect("it was started").is_some());
+    assert_eq!(process.wait().unwrap().code(), Some(super::REFUSED));
+    let said = board.bench.place.run(["log", "get", "kitchen/update"]).ok();
+    assert!(said.text().contains("receiving"), "{}", said.text());
+}
+
 impl Board {
     /// An update began, and so many bytes were sent.
     fn sends(&self, bytes: u64) {

@@ -29,5 +29,5 @@ pub(super) fn device(hosted: &Hosted, namespace: &Namespace, name: &Name, device
 }
 
 fn with_presence(hosted: &Hosted, namespace: &Name, device: Device) -> Device {
-    Device { presence: Some(hosted.devices.presence(namespace, &device.name)), ..device }
+    Device { presence: Some(hosted.devices.presence(namespace, &device)), ..device }
 }

@@ -12,14 +12,17 @@ use super::{
     requests::Answer,
 };
 use millrace_documents::rfc3339;
-use millrace_node::{Access, Record, devices::Presence};
+use millrace_node::{
+    Access, Record,
+    devices::{AttachedDevice, CAME_MAX, Device, Presence, State, expected_ms},
+};
 use millrace_wire::{
-    Code, Error, EventId, Headers, Hlc, Name, Result,
+    Code, Error, EventId, Headers, Hlc, Name, NamespaceId, Result,
     protocol::{self, Append, Appended, Failure, Frame, Get, Heading, Latest, Message, Range, Records, Seqno, encode},
     units,
 };
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     future::pending,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -40,8 +43,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const FIRST_ASKED: u64 = 1 << 33;
 /// A capability that is presented before a request has the number of the request plus this.
 pub(super) const PRESENTED: u64 = 1 << 34;
-/// From so many connections of a device it is concluded when it comes again.
-const CAME_MAX: usize = 8;
 
 /// What is asked. The names of logs are those in the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,15 +208,27 @@ struct Line {
 }
 
 /// A device since the host has started.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct KnownDevice {
+    /// Another device may get the name of one that was removed.
+    identity: NamespaceId,
     line: Option<Line>,
-    /// When it connected, the last times.
-    came: VecDeque<Instant>,
+    /// When it connected, the last times, in milliseconds since 1970. The state of the device has them as well, over a restart of the host, but not each one.
+    came: Vec<u64>,
     left: Option<Instant>,
 }
 
-/// The devices that have been connected since the host has started. There are no more than the namespaces know.
+impl KnownDevice {
+    fn new(identity: NamespaceId) -> Self {
+        Self { identity, line: None, came: Vec::new(), left: None }
+    }
+
+    fn is_of(&self, state: &State) -> bool {
+        self.identity.get() == state.namespace
+    }
+}
+
+/// The devices that have been connected since the host has started, also those that were removed since.
 #[derive(Debug, Default)]
 pub(crate) struct Askable {
     known: Mutex<HashMap<(Name, String), KnownDevice>>,
@@ -230,12 +243,12 @@ impl Askable {
     /// Asks a device. It answers within a while, or there is an error: it is not connected (MR6360), its firmware answers no requests (MR6361), it does
     /// not answer (MR6362), or others ask too much (MR6363).
     pub async fn ask(&self, access: &Access, device: &str, ask: RemoteRequest) -> Result<RemoteAnswer> {
-        let newest = access.asks_device(device, ask.log(), ask.append_bytes()).await?;
+        let state = access.asks_device(device, ask.log(), ask.append_bytes()).await?;
         let until = tokio::time::Instant::now() + PATIENCE;
         let key = (access.served().name().clone(), device.to_owned());
-        let line = match self.known().get(&key) {
+        let line = match self.known().get(&key).filter(|known| known.is_of(&state)) {
             Some(KnownDevice { line: Some(line), .. }) => line.clone(),
-            known => return Err(asleep(device, known, newest, Instant::now())),
+            known => return Err(asleep(device, known, &state, (Instant::now(), now_ms()))),
         };
         let is_append = matches!(ask, RemoteRequest::Append { .. });
         let ended = |sent: bool| {
@@ -266,39 +279,39 @@ impl Askable {
     }
 
     /// Whether a device is connected, and since when; or until when it was, and when it is expected.
-    pub fn presence(&self, namespace: &Name, device: &str) -> Presence {
-        let (now, wall) = (Instant::now(), SystemTime::now());
-        let text = |at: Instant| text_of(if at > now { wall + (at - now) } else { wall - (now - at) });
+    pub fn presence(&self, namespace: &Name, device: &Device) -> Presence {
         let known = self.known();
-        let Some(known) = known.get(&(namespace.clone(), device.to_owned())) else { return Presence::default() };
-        if known.line.is_some() {
-            return Presence { connected: true, since: known.came.back().copied().map(text), ..Presence::default() };
-        }
-        let expected = expected(&known.came).filter(|at| *at > now).map(text);
-        Presence { connected: false, since: None, until: known.left.map(text), expected }
+        let known = known.get(&(namespace.clone(), device.name.clone())).filter(|known| known.is_of(&device.state));
+        let text = |ms: u64| rfc3339(Hlc::from_wall_us(ms * 1000));
+        let Some(KnownDevice { line: Some(_), came, .. }) = known else {
+            let expected = expected_at(known, &device.state).filter(|at| *at > now_ms()).map(text);
+            let until =
+                known.and_then(|known| known.left).map(|left| text(now_ms() - left.elapsed().as_millis() as u64));
+            return Presence { connected: false, since: None, until, expected };
+        };
+        Presence { connected: true, since: came.last().copied().map(text), ..Presence::default() }
     }
 }
 
-fn text_of(time: SystemTime) -> String {
-    let us = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
-    rfc3339(Hlc::from_wall_us(us as u64)) // until the year 2112
+/// When a device is expected, in milliseconds since 1970. The host may have been restarted since the device came last.
+fn expected_at(known: Option<&KnownDevice>, state: &State) -> Option<u64> {
+    let here = known.map_or(&[][..], |known| &known.came);
+    expected_ms(if here.len() < state.came.len() { &state.came } else { here })
 }
 
 /// That a device is not connected, and when it may be.
-fn asleep(device: &str, known: Option<&KnownDevice>, newest: Hlc, now: Instant) -> Error {
-    let ago = |then: Instant| shown(now.saturating_duration_since(then));
-    let detail = match known {
-        Some(known) => match (expected(&known.came), known.left) {
-            (Some(at), _) if at > now => {
-                format!("{device} is asleep; it is expected in {}", shown(at - now))
-            }
-            (_, Some(left)) => format!("{device} is asleep; it was connected until {} ago", ago(left)),
-            (_, None) => format!("{device} is not connected"),
-        },
-        None if newest == Hlc::default() => format!("{device} is not connected; it has never sent anything"),
-        None => format!(
+fn asleep(device: &str, known: Option<&KnownDevice>, state: &State, (now, now_ms): (Instant, u64)) -> Error {
+    let detail = match (expected_at(known, state), known.and_then(|known| known.left)) {
+        (Some(at), _) if at > now_ms => {
+            format!("{device} is asleep; it is expected in {}", shown(Duration::from_millis(at - now_ms)))
+        }
+        (_, Some(left)) => {
+            format!("{device} is asleep; it was connected until {} ago", shown(now.saturating_duration_since(left)))
+        }
+        _ if state.clock == 0 => format!("{device} is not connected; it has never sent anything"),
+        _ => format!(
             "{device} is not connected, and was not since the host started; its newest entry is of {}",
-            rfc3339(newest)
+            rfc3339(Hlc::from_bits(state.clock))
         ),
     };
     Code::DeviceAsleep.error(detail)
@@ -313,13 +326,8 @@ fn shown(time: Duration) -> String {
     }
 }
 
-/// When a device will connect again that does so at regular intervals: their median after the last time. The others may be half of it, or twice.
-fn expected(came: &VecDeque<Instant>) -> Option<Instant> {
-    let mut intervals: Vec<Duration> = came.iter().zip(came.iter().skip(1)).map(|(one, next)| *next - *one).collect();
-    intervals.sort();
-    let median = *intervals.get(intervals.len() / 2)?;
-    let is_regular = intervals.len() >= 2 && intervals[0] >= median / 2 && *intervals.last()? <= median * 2;
-    came.back().filter(|_| is_regular).map(|last| *last + median)
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// What waits for the answer of a device.
@@ -332,6 +340,7 @@ struct AwaitedAnswer {
 /// What others ask the device of a connection.
 pub(super) struct Asking {
     hosted: Arc<crate::Hosted>,
+    device: AttachedDevice,
     key: (Name, String),
     line: Line,
     /// The number of the next request.
@@ -358,7 +367,7 @@ impl Drop for Asking {
 impl Connection {
     /// The device is attached: from now on it can be asked.
     pub(super) fn begin_asking(&mut self) {
-        let device = self.device.as_ref().and_then(|device| device.get()).map(|import| import.device().to_owned());
+        let device = self.device.as_ref().and_then(|device| device.get()).map(|import| import.device().clone());
         let (Some(device), Some(access)) = (device, self.access.clone()) else { return };
         let next = self.asking.take().map_or(FIRST_ASKED, |before| {
             self.waits.cancel(before.next - 1);
@@ -367,19 +376,21 @@ impl Connection {
         let (questions, receiver) = mpsc::channel(ASKED_MAX);
         let connection = self.hosted.devices.connections.fetch_add(1, Ordering::Relaxed);
         let line = Line { connection, questions, places: Arc::new(Semaphore::new(ASKED_MAX)) };
-        let key = (access.served().name().clone(), device);
+        let key = (access.served().name().clone(), device.name.clone());
         {
             let mut known = self.hosted.devices.known();
-            let device = known.entry(key.clone()).or_default();
-            device.line = Some(line.clone());
-            device.came.push_back(Instant::now());
-            if device.came.len() > CAME_MAX {
-                device.came.pop_front();
+            let known = known.entry(key.clone()).or_insert_with(|| KnownDevice::new(device.identity));
+            if known.identity != device.identity {
+                *known = KnownDevice::new(device.identity);
             }
+            known.line = Some(line.clone());
+            known.came.push(now_ms());
+            let surplus = known.came.len().saturating_sub(CAME_MAX);
+            known.came.drain(..surplus);
         }
         let (hosted, questions) = (self.hosted.clone(), Arc::new(tokio::sync::Mutex::new(receiver)));
         let (is_presented, waiting) = (Arc::default(), Arc::default());
-        self.asking = Some(Asking { hosted, key, line, next, is_presented, questions, waiting });
+        self.asking = Some(Asking { hosted, device, key, line, next, is_presented, questions, waiting });
         self.await_question();
     }
 
@@ -387,16 +398,18 @@ impl Connection {
     pub(super) fn await_question(&mut self) {
         let (exporter, access) = (self.identity.exporter, self.access.clone());
         let (Some(asking), Some(access)) = (&mut self.asking, access) else { return };
-        let (request, device) = (asking.next, asking.key.1.clone());
+        let (request, device) = (asking.next, asking.device.clone());
         asking.next += 1;
-        let present = {
-            let (is_presented, access, device) = (asking.is_presented.clone(), access, device);
-            move || match is_presented.swap(true, Ordering::Relaxed) {
-                true => Ok(None),
-                false => presentation(&access, &device, exporter),
-            }
+        let is_presented = asking.is_presented.clone();
+        let may_ask = {
+            let (access, device) = (access.clone(), device.clone());
+            move || access.check_attached(&device)
         };
-        let question = question(asking.questions.clone(), asking.waiting.clone(), request, present);
+        let present = move || match is_presented.swap(true, Ordering::Relaxed) {
+            true => Ok(None),
+            false => presentation(&access, &device.name, exporter),
+        };
+        let question = question(asking.questions.clone(), asking.waiting.clone(), request, (may_ask, present));
         let _ = self.waits.add(request, question);
     }
 
@@ -433,12 +446,19 @@ async fn question(
     questions: Arc<tokio::sync::Mutex<mpsc::Receiver<Question>>>,
     waiting: Arc<Mutex<HashMap<u64, AwaitedAnswer>>>,
     request: u64,
-    present: impl Fn() -> Result<Option<Presentation>>,
+    (may_ask, present): (impl Fn() -> Result<()>, impl Fn() -> Result<Option<Presentation>>),
 ) -> Result<Answer> {
     loop {
         let Some(Question { ask, place, told }) = questions.lock().await.recv().await else { return pending().await };
         if told.is_closed() {
             continue;
+        }
+        if let Err(error) = may_ask() {
+            // Its connection ends, and it has to attach again.
+            let _ = told.send(Err(
+                Code::DeviceAsleep.error(format!("the device is not accepted any more: {}", error.detail()))
+            ));
+            return Err(error);
         }
         let present = match present() {
             Ok(present) => present,
@@ -457,36 +477,31 @@ async fn question(
 mod tests {
     use super::*;
 
-    fn at(seconds: &[u64]) -> (VecDeque<Instant>, Instant) {
-        let start = Instant::now();
-        (seconds.iter().map(|second| start + Duration::from_secs(*second)).collect(), start)
-    }
-
-    #[test]
-    fn a_device_that_comes_regularly_is_expected() {
-        let (came, start) = at(&[0, 60, 121, 180]);
-        assert_eq!(expected(&came), Some(start + Duration::from_secs(240)));
-        for irregular in [&[][..], &[0], &[0, 60], &[0, 1, 61, 121], &[0, 60, 120, 3600]] {
-            assert_eq!(expected(&at(irregular).0), None, "{irregular:?}");
-        }
-    }
-
     #[test]
     fn the_error_says_when_a_device_comes_or_when_it_was_there() {
-        let (came, start) = at(&[0, 60, 120]);
-        let known = |came: &VecDeque<Instant>| KnownDevice {
+        let start = Instant::now();
+        let came = |seconds: &[u64]| seconds.iter().map(|second| 1_000_000 + second * 1000).collect::<Vec<u64>>();
+        let known = |came: Vec<u64>| KnownDevice {
+            identity: NamespaceId::new(7).unwrap(),
             line: None,
-            came: came.clone(),
+            came,
             left: Some(start + Duration::from_secs(121)),
         };
-        let said = |known: Option<&KnownDevice>, now: u64| {
-            let error = asleep("kitchen", known, Hlc::default(), start + Duration::from_secs(now));
+        let said = |known: Option<KnownDevice>, kept: &[u64], now: u64| {
+            let state = State { came: came(kept), clock: kept.len() as u64, ..State::default() };
+            let now = (start + Duration::from_secs(now), 1_000_000 + now * 1000);
+            let error = asleep("kitchen", known.as_ref(), &state, now);
             assert_eq!(error.code(), Code::DeviceAsleep);
             error.detail().to_owned()
         };
-        assert_eq!(said(Some(&known(&came)), 140), "kitchen is asleep; it is expected in 40 s");
-        assert_eq!(said(Some(&known(&came)), 181), "kitchen is asleep; it was connected until 1m 0s ago");
-        assert_eq!(said(Some(&known(&at(&[0]).0)), 140), "kitchen is asleep; it was connected until 19 s ago");
-        assert_eq!(said(None, 0), "kitchen is not connected; it has never sent anything");
+        let regular = [0, 60, 120];
+        assert_eq!(said(Some(known(came(&regular))), &[], 140), "kitchen is asleep; it is expected in 40 s");
+        assert_eq!(said(Some(known(came(&regular))), &[], 181), "kitchen is asleep; it was connected until 1m 0s ago");
+        assert_eq!(said(Some(known(came(&[0]))), &[], 140), "kitchen is asleep; it was connected until 19 s ago");
+        assert_eq!(said(None, &[], 0), "kitchen is not connected; it has never sent anything");
+        // After a restart of the host, its memory has less than what was kept.
+        assert_eq!(said(None, &regular, 140), "kitchen is asleep; it is expected in 40 s");
+        assert_eq!(said(Some(known(came(&[120]))), &regular, 140), "kitchen is asleep; it is expected in 40 s");
+        assert!(said(None, &regular, 181).starts_with("kitchen is not connected, and was not since the host started"));
     }
 }

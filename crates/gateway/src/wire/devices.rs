@@ -12,7 +12,7 @@ use super::{
 };
 use millrace_node::{
     Access, Log,
-    devices::{Import, commands::Command},
+    devices::{AttachedDevice, Import, commands::Command},
     token::Binding,
 };
 use millrace_wire::{
@@ -91,7 +91,7 @@ impl DeviceRequest {
 
 /// The commands for the device of a connection.
 pub(super) struct DeviceCommands {
-    device: String,
+    device: AttachedDevice,
     /// The number of the next request, and of the LINK that opened the stream.
     request: u64,
     link: u64,
@@ -137,7 +137,7 @@ impl Connection {
 
     /// The device is attached: as soon as a command waits for it, it is sent.
     pub(super) fn begin_commands(&mut self) {
-        let device = self.device.as_ref().and_then(|device| device.get()).map(|import| import.device().to_owned());
+        let device = self.device.as_ref().and_then(|device| device.get()).map(|import| import.device().clone());
         let (Some(device), Some(access)) = (device, self.access.clone()) else { return };
         let before = self.commands.take();
         if let Some(before) = &before {
@@ -239,11 +239,11 @@ fn said(code: &str, detail: &str, asked: &DeviceRequest) -> Error {
 }
 
 /// Waits until a command is there behind the number that the device has. If none is, an update of the device may have some.
-async fn one_waits(access: &Access, device: &str, behind: u64) -> Result<()> {
+async fn one_waits(access: &Access, device: &AttachedDevice, behind: u64) -> Result<()> {
     loop {
-        let (log, reports) = (access.commands_log(device)?, access.reports_log(device)?);
+        let (log, reports) = (access.commands_log(&device.name)?, access.reports_log(&device.name)?);
         let seen = reports.as_ref().map_or(0, Log::latest);
-        let of_device = device.to_owned();
+        let of_device = device.clone();
         access.submit(move |access| access.feed_update(&of_device)).await.await?;
         tokio::select! {
             biased;
@@ -260,9 +260,10 @@ async fn grows(access: &Access, log: Option<&Log>, above: u64) {
     }
 }
 
-async fn begin(access: Access, device: String, exporter: Option<[u8; 32]>) -> Result<Answer> {
+async fn begin(access: Access, device: AttachedDevice, exporter: Option<[u8; 32]>) -> Result<Answer> {
     one_waits(&access, &device, 0).await?;
-    match presentation(&access, &device, exporter) {
+    access.check_attached(&device)?;
+    match presentation(&access, &device.name, exporter) {
         Ok(Some(present)) => Ok(Answer::ToDevice(DeviceRequest::Present(present))),
         Ok(None) => link(access, device).await,
         // Its file cannot be read, or others could have changed it.
@@ -276,27 +277,27 @@ pub(super) fn presentation(access: &Access, device: &str, exporter: Option<[u8; 
     Ok(Some((token.body().to_vec(), token.proof(&Binding::Exporter(exporter)))))
 }
 
-async fn link(access: Access, device: String) -> Result<Answer> {
+async fn link(access: Access, device: AttachedDevice) -> Result<Answer> {
     let (namespace, epoch, life) = loop {
         match access.submit(Access::sender_of_commands).await.await? {
             Some(sender) => break sender,
             None => sleep(LIFE_LOOK).await,
         }
     };
-    Ok(Answer::ToDevice(DeviceRequest::Link { stream: format!("commands/{device}"), namespace, epoch, life }))
+    Ok(Answer::ToDevice(DeviceRequest::Link { stream: format!("commands/{}", device.name), namespace, epoch, life }))
 }
 
 /// The device takes no commands on this connection. What waits is sent on a later one.
-async fn refused(access: Access, device: String, error: Error) -> Result<Answer> {
-    tracing::warn!(target: "devices", device, code = error.code().id(), "commands were refused: {}", error.detail());
+async fn refused(access: Access, device: AttachedDevice, error: Error) -> Result<Answer> {
+    tracing::warn!(target: "devices", device = device.name, code = error.code().id(), "commands were refused: {}", error.detail());
     access.submit(move |access| access.commands_refused(&device, &error)).await.await?;
     std::future::pending().await
 }
 
 /// Notes what the device has answered, waits for the next command, and sends it. `link` is the stream, and `number` the last command that the
 /// device has.
-async fn go_on(access: Access, device: String, (stream, number): (u64, u64), noted: Noted) -> Result<Answer> {
-    let latest = access.commands_log(&device)?.latest();
+async fn go_on(access: Access, device: AttachedDevice, (stream, number): (u64, u64), noted: Noted) -> Result<Answer> {
+    let latest = access.commands_log(&device.name)?.latest();
     if number > latest {
         let detail = format!("the device has {number} commands; this namespace has sent {latest}");
         return refused(access, device, Code::LinkOutOfOrder.error(detail)).await;

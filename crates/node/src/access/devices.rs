@@ -5,7 +5,7 @@ use crate::{
     Gated, Shows, Site,
     audit::{Act, audit},
     devices::{
-        self, Import, RefusedAttempt,
+        self, AttachedDevice, Import, RefusedAttempt, State,
         commands::{self, Command, SentCommand},
         updates::{self, FIRMWARE_LOG, NewImage, UpdateDoc},
     },
@@ -16,7 +16,7 @@ use millrace_journal::{Log, lock_within};
 use millrace_namespace::admission::devices::state_of;
 use millrace_security::token::{Principal, Resource, Right, Token, inspect};
 use millrace_wire::{
-    Code, Error, HISTORY_DEFAULT, Hlc, LogName, Result,
+    Code, Error, HISTORY_DEFAULT, LogName, Result,
     protocol::{Attach, Attached, Entered, Entries, Life},
 };
 use std::{net::IpAddr, sync::Arc, time::Duration};
@@ -43,18 +43,22 @@ impl Served {
     }
 }
 
+/// Whoever may append to this log may be the device.
+fn attaching(device: &str) -> String {
+    format!("{device}/attach")
+}
+
 impl Access {
     /// Begins or continues the import of a device's journal. This requires the right to append to all logs below the device's name.
     pub fn attach(&self, attach: &Attach<'_>) -> Gated<(Import, Attached)> {
         self.imported(|| {
-            let any = format!("{}/attach", attach.device);
-            let checked = self.check(Right::Append, Resource::log(&any));
+            let checked = self.check(Right::Append, Resource::log(&attaching(attach.device)));
             let (has_right, capability) = (checked.is_ok(), self.capability());
             let attached = checked.and_then(|()| devices::attach(self.namespace(), attach, capability.as_deref()));
             let device = (attach.device, attach.namespace);
             match &attached {
                 Ok(Accepted { value: (import, _), .. }) => {
-                    self.served.inner.refusals.accepted(import.device(), import.identity());
+                    self.served.inner.refusals.accepted(import.device());
                 }
                 Err(error) => self.note_refused(device, error, (has_right, false)),
             }
@@ -97,7 +101,8 @@ impl Access {
             });
             // It was accepted when it attached.
             entered.inspect_err(|error| {
-                self.note_refused((import.device(), import.identity().get()), error, (true, true));
+                let AttachedDevice { name, identity } = import.device();
+                self.note_refused((name, identity.get()), error, (true, true));
             })
         })
     }
@@ -110,8 +115,8 @@ impl Access {
     }
 
     /// Whether the caller may ask a device for what a log of it has, or append a record of so many bytes to it: that requires the right to read
-    /// this log, or to append to it, under its name here. Answers with the time of the newest entry that has come of the device.
-    pub fn asks_device(&self, device: &str, log: &str, append_bytes: Option<usize>) -> Gated<Hlc> {
+    /// this log, or to append to it, under its name here. Answers with what is known of the device.
+    pub fn asks_device(&self, device: &str, log: &str, append_bytes: Option<usize>) -> Gated<State> {
         let name = format!("{device}/{log}");
         let check = || match append_bytes {
             Some(bytes) => self.check_append(&name, bytes, None),
@@ -119,7 +124,7 @@ impl Access {
         };
         self.inspect_if(check, |namespace| {
             log.parse::<LogName>()?;
-            devices::newest_entry(namespace, device)
+            devices::state(namespace, device)
         })
     }
 
@@ -137,9 +142,18 @@ impl Access {
         updates::add(self.namespace(), device, update, offset, part).map(|committed| committed.value)
     }
 
+    /// Whether a device that is attached to this host may go on: it was not removed meanwhile, and still has the right to its logs.
+    pub fn check_attached(&self, device: &AttachedDevice) -> Result<()> {
+        self.check(Right::Append, Resource::log(&attaching(&device.name)))?;
+        device.check(self.namespace(), &*self.namespace().journal().catalog()?).map(drop)
+    }
+
     /// Gives the next records of an update to the commands for a device that is attached to this host, if none waits.
-    pub fn feed_update(&self, device: &str) -> Gated<()> {
-        self.note_commands(|| updates::feed(self.namespace(), device))
+    pub fn feed_update(&self, device: &AttachedDevice) -> Gated<()> {
+        self.note_commands(|| {
+            self.check_attached(device)?;
+            updates::feed(self.namespace(), &device.name)
+        })
     }
 
     /// The log in which a device says how far its update is; before the device has sent that, or all that it has, the one that changes then. None if
@@ -161,10 +175,12 @@ impl Access {
 
     /// The command that is sent next to a device that has those up to `behind`, once it is safe. One of a namespace from which this one was
     /// restored is not sent, but becomes a dead letter.
-    pub fn next_command(&self, device: &str, behind: u64) -> Gated<Option<Command>> {
+    pub fn next_command(&self, device: &AttachedDevice, behind: u64) -> Gated<Option<Command>> {
         let next = || {
             let mut behind = behind;
-            while let Some(command) = commands::next(self.namespace(), device, behind)? {
+            while let Some(command) = commands::next(self.namespace(), &device.name, behind)? {
+                // After it was read: it may be for the next device of this name.
+                self.check_attached(device)?;
                 if commands::is_own(self.namespace(), &command) {
                     return Ok(Some(command));
                 }
@@ -183,17 +199,17 @@ impl Access {
     }
 
     /// Notes what a device says of its commands: it has all up to this one.
-    pub fn commands_delivered(&self, device: &str, upto: u64) -> Gated<()> {
+    pub fn commands_delivered(&self, device: &AttachedDevice, upto: u64) -> Gated<()> {
         self.note_commands(|| commands::delivered(self.namespace(), device, upto))
     }
 
     /// Notes that a device refused a command for good.
-    pub fn command_refused(&self, device: &str, command: &Command, error: &Error) -> Gated<()> {
+    pub fn command_refused(&self, device: &AttachedDevice, command: &Command, error: &Error) -> Gated<()> {
         self.note_commands(|| commands::refused(self.namespace(), device, command, error))
     }
 
     /// Notes why a device refuses all commands.
-    pub fn commands_refused(&self, device: &str, error: &Error) -> Gated<()> {
+    pub fn commands_refused(&self, device: &AttachedDevice, error: &Error) -> Gated<()> {
         self.note_commands(|| commands::all_refused(self.namespace(), device, error))
     }
 

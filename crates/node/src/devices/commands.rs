@@ -9,7 +9,7 @@
 //!
 //! The numbers are those of one stream: LINK asks the device for the last one that it has, DELIVER brings the next one.
 
-use super::updates;
+use super::{AttachedDevice, updates};
 use millrace_journal::{Appended, Catalog, Committed, Log, Transaction};
 use millrace_namespace::{Namespace, admission::devices, names::note};
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Result};
@@ -128,7 +128,10 @@ pub(super) fn forget(tx: &mut Transaction<'_>, device: &str) -> Result<()> {
     if tx.catalog().log(&refusals).is_some() {
         note(tx, &refusals, REFUSALS_HISTORY, b"")?;
     }
-    trim(tx, device, u64::MAX)
+    let Some(log) = tx.catalog().log(&log_of(device)?).cloned() else { return Ok(()) };
+    // A connection of the device waits for the next number, and looks then whether the device is still known.
+    let number = tx.append(&log, b"", EventId::NONE, 0)?.seqno;
+    tx.trim(&log, number + 1)
 }
 
 /// Accepts a command.
@@ -203,14 +206,15 @@ fn trim(tx: &mut Transaction<'_>, device: &str, upto: u64) -> Result<()> {
 }
 
 /// Notes that the device has all commands up to this one.
-pub(crate) fn delivered(namespace: &Namespace, device: &str, upto: u64) -> Result<()> {
-    let catalog = namespace.journal().catalog()?;
+pub(crate) fn delivered(namespace: &Namespace, attached: &AttachedDevice, upto: u64) -> Result<()> {
+    let (catalog, device) = (namespace.journal().catalog()?, &*attached.name);
     let is_new = catalog.log(&log_of(device)?).is_some_and(|log| count(log) > 0 && log.earliest() <= upto);
     let is_refused = refusal(namespace, &catalog, device)?.is_some();
     if !is_new && !is_refused {
         return Ok(());
     }
     let committed = namespace.journal().commit(|tx| {
+        attached.check(namespace, tx.catalog())?;
         trim(tx, device, upto)?;
         if is_refused { note(tx, &refusals_of(device)?, REFUSALS_HISTORY, b"") } else { Ok(()) }
     });
@@ -218,7 +222,13 @@ pub(crate) fn delivered(namespace: &Namespace, device: &str, upto: u64) -> Resul
 }
 
 /// Makes a command a dead letter: it is not sent again. For one of an update, the update ends instead.
-pub(crate) fn refused(namespace: &Namespace, device: &str, command: &Command, error: &Error) -> Result<()> {
+pub(crate) fn refused(
+    namespace: &Namespace,
+    attached: &AttachedDevice,
+    command: &Command,
+    error: &Error,
+) -> Result<()> {
+    let device = &*attached.name;
     let refusal = Refusal { code: error.code().id().to_owned(), detail: error.detail().to_owned() };
     let dead = DeadCommand {
         device: device.to_owned(),
@@ -230,6 +240,7 @@ pub(crate) fn refused(namespace: &Namespace, device: &str, command: &Command, er
     };
     let line = serde_json::to_vec(&dead).expect("text and numbers always make JSON");
     let committed = namespace.journal().commit(|tx| {
+        attached.check(namespace, tx.catalog())?;
         if !updates::refused(namespace, tx, device, command, error)? {
             note(tx, &DEAD_COMMANDS.parse()?, DEAD_HISTORY, &line)?;
         }
@@ -239,14 +250,19 @@ pub(crate) fn refused(namespace: &Namespace, device: &str, command: &Command, er
 }
 
 /// Notes why the device takes no commands at all.
-pub(crate) fn all_refused(namespace: &Namespace, device: &str, error: &Error) -> Result<()> {
+pub(crate) fn all_refused(namespace: &Namespace, attached: &AttachedDevice, error: &Error) -> Result<()> {
+    let device = &*attached.name;
     let known = refusal(namespace, &*namespace.journal().catalog()?, device)?;
     let new = Refusal { code: error.code().id().to_owned(), detail: error.detail().to_owned() };
     if known.as_ref() == Some(&new) {
         return Ok(());
     }
     let line = serde_json::to_vec(&new).expect("text always makes JSON");
-    namespace.journal().commit(|tx| note(tx, &refusals_of(device)?, REFUSALS_HISTORY, &line)).map(drop)
+    let committed = namespace.journal().commit(|tx| {
+        attached.check(namespace, tx.catalog())?;
+        note(tx, &refusals_of(device)?, REFUSALS_HISTORY, &line)
+    });
+    committed.map(drop)
 }
 
 /// Why the device takes no commands, if it refused all of them.

@@ -1,15 +1,15 @@
 //! One connection of a device: which of the events that it sends are new, and their batches.
 
 use super::{
-    State, functions, keep, kept, read, refused,
+    AttachedDevice, State, functions, keep, kept, refused,
     runs::{EndedRun, Imports, New, NewRecord},
 };
 use crate::links::Accepted;
 use millrace_device::{Arrived, Event, Feed, Seen, What};
-use millrace_journal::{Imported, ImportedAttempt, Transaction};
+use millrace_journal::{Catalog, Imported, ImportedAttempt};
 use millrace_namespace::{Namespace, admission::Publish};
 use millrace_wire::{
-    Code, EventId, HISTORY_DEFAULT, Hlc, LogName, NamespaceId, Result,
+    Code, EventId, HISTORY_DEFAULT, Hlc, LogName, Result,
     protocol::{Entered, Entries},
 };
 use std::{
@@ -29,8 +29,7 @@ pub(crate) type May<'a> = &'a dyn Fn(&LogName, usize, bool) -> Result<()>;
 
 /// The journal of a device, on one connection.
 pub struct Import {
-    device: String,
-    namespace: NamespaceId,
+    device: AttachedDevice,
     /// Empty after an error: what comes then would not be the continuation.
     progress: Mutex<Option<(Feed, State)>>,
     /// Whether something was imported on this connection.
@@ -39,24 +38,18 @@ pub struct Import {
 
 impl Import {
     /// Of a device that has attached, and how far it is imported.
-    pub(super) fn new(device: &str, namespace: NamespaceId, state: State) -> Self {
-        let progress = Mutex::new(Some((Feed::default(), state)));
-        Self { device: device.to_owned(), namespace, progress, has_sent: AtomicBool::new(false) }
+    pub(super) fn new(device: AttachedDevice, state: State) -> Self {
+        Self { device, progress: Mutex::new(Some((Feed::default(), state))), has_sent: AtomicBool::new(false) }
     }
 
-    /// The identity of the device.
-    pub(crate) fn identity(&self) -> NamespaceId {
-        self.namespace
-    }
-
-    /// The device's name.
-    pub fn device(&self) -> &str {
+    /// The device.
+    pub fn device(&self) -> &AttachedDevice {
         &self.device
     }
 
     /// The log that a log of the device is here.
     fn log(&self, log: &str) -> Result<LogName> {
-        format!("{}/{log}", self.device).parse()
+        format!("{}/{log}", self.device.name).parse()
     }
 
     /// Imports the bursts that these bytes complete. After an error, the device has to attach again.
@@ -92,7 +85,7 @@ impl Import {
         may: May<'_>,
         (mut feed, mut state): (Feed, State),
     ) -> Result<((Feed, State), Accepted<Entered>)> {
-        let arrived = feed.take(self.namespace, entries.sector, entries.at as usize, entries.bytes)?;
+        let arrived = feed.take(self.device.identity, entries.sector, entries.at as usize, entries.bytes)?;
         let mut after = state.clone();
         let mut end = namespace.journal().tail();
         let new = self.unseen(&mut after, &arrived)?;
@@ -102,20 +95,22 @@ impl Import {
             after.kept = kept::kept_logs(&feed, &state.kept, &delivered);
         }
         if after != state {
+            // Before anything is created for the device.
+            self.check_current(namespace, &*namespace.journal().catalog()?, &state)?;
             self.make_room(namespace, &mut state, &new, may)?;
-            let functions = functions::of(namespace, &self.device, &new)?;
+            let functions = functions::of(namespace, &self.device.name, &new)?;
             after.lost_records = state.lost_records;
             let committed = namespace.journal().commit(|tx| {
-                self.check_current(namespace, tx, &state)?;
-                let mut batch = Imports::new(namespace, tx, &self.device, &functions);
+                self.check_current(namespace, tx.catalog(), &state)?;
+                let mut batch = Imports::new(namespace, tx, &self.device.name, &functions);
                 new.iter().try_for_each(|new| batch.stage(tx, new))?;
                 let flows = batch.flows;
-                keep(tx, &self.device, &after)?;
+                keep(tx, &self.device.name, &after)?;
                 if after.kept != state.kept {
-                    kept::keep(tx, &self.device, &after.kept)?;
+                    kept::keep(tx, &self.device.name, &after.kept)?;
                 }
                 if !self.has_sent.load(Relaxed) {
-                    refused::accept(namespace, tx, (&self.device, self.namespace), true)?;
+                    refused::accept(namespace, tx, &self.device, true)?;
                 }
                 Ok(flows)
             })?;
@@ -131,7 +126,7 @@ impl Import {
     /// The log of a record that a host has sent to the device: what caused it did not happen in the device.
     fn delivered<'e>(&self, new: &New<'e>) -> Option<&'e str> {
         let New::Outside(NewRecord { log, cause, .. }) = new else { return None };
-        cause.namespace().filter(|namespace| *namespace != self.namespace).map(|_| *log)
+        cause.namespace().filter(|namespace| *namespace != self.device.identity).map(|_| *log)
     }
 
     /// What is new, and the state after it.
@@ -155,7 +150,7 @@ impl Import {
                 }
                 return Err(Code::DeviceDiverged.error(format!(
                     "device '{}' has sent entries up to {}; the one that is attached has another entry {}",
-                    self.device, state.sequence, state.sequence
+                    self.device.name, state.sequence, state.sequence
                 )));
             }
             state.lost_entries += first - state.sequence - 1;
@@ -280,8 +275,8 @@ impl Import {
             let most = (upto - next).min(MISSING_MAX);
             let more = State { lost_records: state.lost_records + most, ..state.clone() };
             namespace.journal().commit(|tx| {
-                self.check_current(namespace, tx, state)?;
                 let catalog = tx.catalog().clone();
+                self.check_current(namespace, &catalog, state)?;
                 let log = millrace_namespace::found(catalog.log(name), name)?;
                 if log.latest() + 1 != next {
                     return Err(
@@ -296,7 +291,7 @@ impl Import {
                 if next == 1 || log.earliest() > log.latest() {
                     tx.trim(log, next + most)?;
                 }
-                keep(tx, &self.device, &more)
+                keep(tx, &self.device.name, &more)
             })?;
             *state = more;
             next += most;
@@ -305,11 +300,12 @@ impl Import {
     }
 
     /// Whether nothing of this device was imported since this connection looked.
-    fn check_current(&self, namespace: &Namespace, tx: &mut Transaction<'_>, state: &State) -> Result<()> {
-        let known = read(namespace, &tx.catalog().clone(), &self.device)?.unwrap_or_default();
-        if (known.namespace, known.sequence, known.crc) == (state.namespace, state.sequence, state.crc) {
+    fn check_current(&self, namespace: &Namespace, catalog: &Catalog, state: &State) -> Result<()> {
+        let known = self.device.check(namespace, catalog)?;
+        if (known.sequence, known.crc) == (state.sequence, state.crc) {
             return Ok(());
         }
-        Err(Code::LinkOutOfOrder.error(format!("device '{}' has sent entries over another connection", self.device)))
+        let detail = format!("device '{}' has sent entries over another connection", self.device.name);
+        Err(Code::LinkOutOfOrder.error(detail))
     }
 }

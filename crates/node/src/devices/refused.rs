@@ -11,7 +11,7 @@
 //! * A capability that is not valid comes with a connection that has proved nothing. It is noted only if it has the id of one that a device
 //!   here had, so it makes no names. Anyone who has seen that id could say the same.
 
-use super::{State, commands::Refusal};
+use super::{AttachedDevice, State, commands::Refusal};
 use millrace_documents::rfc3339;
 use millrace_journal::{Transaction, lock_within};
 use millrace_namespace::{
@@ -214,12 +214,12 @@ fn is_lasting(code: Code) -> bool {
 pub(super) fn accept(
     namespace: &Namespace,
     tx: &mut Transaction<'_>,
-    (device, identity): (&str, NamespaceId),
+    device: &AttachedDevice,
     sends: bool,
 ) -> Result<()> {
     let mut book = Book::read(namespace)?;
-    let (before, identity) = (book.refused.len(), identity.to_string());
-    book.refused.retain(|refused| !refused.is_of(device, &identity) || (refused.sends && !sends));
+    let (before, identity) = (book.refused.len(), device.identity.to_string());
+    book.refused.retain(|refused| !refused.is_of(&device.name, &identity) || (refused.sends && !sends));
     if book.refused.len() == before { Ok(()) } else { book.keep(tx) }
 }
 
@@ -405,9 +405,9 @@ impl Refusals {
     }
 
     /// What waits to be written of a device that is accepted now is not written any more.
-    pub fn accepted(&self, device: &str, identity: NamespaceId) {
-        let identity = identity.to_string();
-        self.waiting().refused.retain(|refused| !refused.is_of(device, &identity));
+    pub fn accepted(&self, device: &AttachedDevice) {
+        let identity = device.identity.to_string();
+        self.waiting().refused.retain(|refused| !refused.is_of(&device.name, &identity));
     }
 }
 
@@ -423,7 +423,7 @@ fn owner_of(namespace: &Namespace, capability: &str) -> Result<Option<String>> {
     Ok(removed.into_iter().find(|removed| removed.capability == capability).map(|removed| removed.device))
 }
 
-fn now_us() -> u64 {
+pub(super) fn now_us() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
 }

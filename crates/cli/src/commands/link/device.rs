@@ -61,21 +61,22 @@ fn last(device: &Device) -> String {
     }
 }
 
-/// Whether the device is connected, or when it was or will be; empty if there is no host that knows it.
+/// Whether the device is connected, or when it was or will be. Without a host, it is known only when it will, if it does so regularly.
 fn connected(device: &Device) -> String {
-    let Some(presence) = &device.presence else { return String::new() };
     let now_us = show::now_us();
+    let presence = device.presence.clone().unwrap_or_default();
     let at = |text: &Option<String>| text.as_deref().and_then(show::moment);
     if presence.connected {
         let since =
             at(&presence.since).map_or_else(String::new, |since| format!(", since {}", show::ago(since, now_us)));
         return format!("yes{since}");
     }
-    let expected = at(&presence.expected).and_then(|expected| expected.wall_us().checked_sub(now_us));
-    match (expected, at(&presence.until)) {
+    let expected_us = devices::expected_ms(&device.state.came).map(|ms| ms * 1000);
+    match (expected_us.and_then(|expected| expected.checked_sub(now_us)), at(&presence.until)) {
         (Some(us), _) => format!("asleep, expected in {}", units::show_duration(Duration::from_micros(us))),
         (None, Some(until)) => format!("until {}", show::ago(until, now_us)),
-        (None, None) => "not since the host started".into(),
+        (None, None) if device.presence.is_some() => "not since the host started".into(),
+        (None, None) => String::new(),
     }
 }
 
@@ -199,8 +200,9 @@ fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
     out.line(format!("device        {name}"))?;
     out.line(format!("identity      {identity}"))?;
     out.line(format!("newest entry  {} of epoch {}, {}", show::grouped(state.sequence), state.epoch, last(&device)))?;
-    if device.presence.is_some() {
-        out.line(format!("connected     {}", connected(&device)))?;
+    let connected = connected(&device);
+    if !connected.is_empty() {
+        out.line(format!("connected     {connected}"))?;
     }
     out.line(format!("records       {}", show::grouped(state.records)))?;
     out.line(format!("runs          {}, and {} given up", show::grouped(state.runs), show::grouped(state.dead)))?;
