@@ -372,7 +372,7 @@ static void check_fuzzed(void) {
         for (unsigned flips = below(4); flips > 0; flips--) {
             /* The first bytes of the message, most of the time; seldom those of the frame's length. */
             uint32_t at = below(8) == 0 ? below(4) : 4 + below((uint32_t)(h.out.size - before - 4));
-            h.out.bytes[before + at] = below(2) ? (uint8_t)below(256) : h.out.bytes[before + at] ^ (uint8_t)(1u << below(8));
+            h.out.bytes[before + at] = (uint8_t)(below(2) ? below(256) : h.out.bytes[before + at] ^ 1u << below(8));
         }
         if (below(50) == 0) h.out.size -= below((uint32_t)(h.out.size - before));
         unsigned had = answers;
