@@ -28,10 +28,7 @@ use millrace_node::{
     repairs::{self, CodeGiven, VerifiedRuns},
 };
 use serde_json::{Value, json};
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use words::{reason, runs};
 
 /// Bytes of an entry that a repair writes, beside its payload: a header and an extension.
@@ -701,8 +698,8 @@ impl<'a> Plan<'a> {
         line("complete", complete)?;
         let (time_us, workers) = self.estimate(&will);
         let mut cost = format!(
-            "about {} on {}, {}",
-            units::show_duration(Duration::from_micros(time_us)),
+            "{} on {}, {}",
+            words::took(time_us),
             show::count(workers, "worker"),
             units::show_size(self.bytes(&will))
         );

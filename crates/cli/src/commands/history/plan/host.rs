@@ -287,10 +287,10 @@ impl HostPlan {
         lines.extend(devices::lines(&self.on_devices()));
         lines.push(("complete", self.complete()));
         let estimate = &found.estimate;
-        let (time, workers) = (Duration::from_micros(estimate.time_us), show::count(estimate.workers, "worker"));
+        let (time, workers) = (words::took(estimate.time_us), show::count(estimate.workers, "worker"));
         let (bytes, pinned) = (units::show_size(estimate.bytes), units::show_size(estimate.pinned_bytes));
         let kept = format!("{pinned} of the journal are kept as long as the repair can be undone");
-        lines.push(("cost", format!("about {} on {workers}, {bytes}; {kept}", units::show_duration(time))));
+        lines.push(("cost", format!("{time} on {workers}, {bytes}; {kept}")));
         let mut before = "";
         for (word, text) in lines {
             let shown = if word == before { "" } else { word };

@@ -2,7 +2,17 @@
 
 use crate::show;
 use millrace_causality::Kept;
-use millrace_node::repairs::SLOTS_MAX;
+use millrace_node::{application::units, repairs::SLOTS_MAX};
+use std::time::Duration;
+
+/// How long a replay takes, by the runs before. Those of a device are timed in whole milliseconds.
+pub fn took(us: u64) -> String {
+    if us < 1000 {
+        "less than 1 ms".into()
+    } else {
+        format!("about {}", units::show_duration(Duration::from_micros(us)))
+    }
+}
 
 pub fn runs(count: u64) -> &'static str {
     if count == 1 { "run " } else { "runs" }
