@@ -214,7 +214,7 @@ static int answer_append(mrd_uplink *uplink, const mrw_frame *frame, unsigned lo
     caused = is_given(&cause);
     int64_t seqno = mrd_append(device, device->logs[log].name, of->data.at, of->data.size, caused ? &cause : NULL);
     if (seqno < 0) return (int)seqno;
-    mrd_event_id(device, device->epoch, device->sequence - 1 - mrd_triggers(device, log), &id);
+    mrd_event_id(device, device->epoch, device->sequence - 1 - device->log[log].triggers, &id);
     /* What is acknowledged is in flash. */
     if (mrd_sync(device) < 0) return MRD_FLUSH_FAILED;
     mrw_writer to = begin_frame(uplink, frame, MRW_APPENDED);
