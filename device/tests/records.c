@@ -172,6 +172,10 @@ static void a_full_flash_refuses_or_drops(void) {
     mrd_stat(&device, &status);
     EQUAL(status.lost, 0);
     EQUAL(status.sectors, 4);
+    /* A host cannot have what is not in flash. */
+    mrd_delivered(&device, status.durable);
+    mrd_delivered(&device, UINT64_MAX);
+    EQUAL(mrd_append(&device, "raw", record, sizeof record, NULL), MRD_FULL);
     mrd_delivered(&device, status.durable - 1);
     CHECK(mrd_append(&device, "raw", record, sizeof record, NULL) > 0);
     device.on_full = MRD_DROP;
@@ -234,6 +238,26 @@ static void damage_is_not_returned_as_a_record(void) {
     EQUAL(reopen(3), 0);
     CHECK(mrd_append(&device, "raw", "x", 1, NULL) > 0);
     EQUAL(mrd_sync(&device), 0);
+}
+
+/* Where the newest records are is remembered; but a record of an older sector is verified, however short a time ago it was appended. */
+static void a_record_behind_the_newest_sector_is_verified(void) {
+    uint8_t record[64], copy[64];
+    memset(record, 'a', sizeof record);
+    blank(4, 2048);
+    EQUAL(reopen(3), 0);
+    int64_t seqno;
+    do seqno = mrd_append(&device, "raw", record, sizeof record, NULL);
+    while (seqno > 0 && device.serial < 2);
+    EQUAL(mrd_sync(&device), 0);
+    for (unsigned back = 0; back < 2; back++) EQUAL(mrd_get(&device, "raw", (uint64_t)seqno - back, copy, sizeof copy), 64);
+    uint32_t at = 2 * 2048 - 1;
+    while (flash.bytes[at] != 'a') at--;
+    flash.bytes[at] ^= 1;
+    EQUAL(mrd_get(&device, "raw", (uint64_t)seqno - 1, copy, sizeof copy), 64); /* the sector was verified a moment ago */
+    memset(device.verified, 0xFF, sizeof device.verified);
+    EQUAL(mrd_get(&device, "raw", (uint64_t)seqno, copy, sizeof copy), 64);
+    EQUAL(mrd_get(&device, "raw", (uint64_t)seqno - 1, copy, sizeof copy), MRD_RECORD_DAMAGED);
 }
 
 static void failing_flash_is_not_written_again(void) {
@@ -346,6 +370,7 @@ int main(void) {
     a_full_flash_refuses_or_drops();
     other_firmware_keeps_the_records();
     damage_is_not_returned_as_a_record();
+    a_record_behind_the_newest_sector_is_verified();
     failing_flash_is_not_written_again();
     other_content_is_refused();
     entries_of_newer_firmware_are_refused();

@@ -169,6 +169,42 @@ static void a_run_that_appends_too_much_is_given_up(void) {
     EQUAL(mrd_latest(&device, "dead"), 1);
 }
 
+static char ran[64];
+static unsigned ran_count;
+
+static int note(const mr_record *record) {
+    ran[ran_count++ % sizeof ran] = record->size == 1 ? ((const char *)record->data)[0] : '?';
+    return 0;
+}
+
+static int append_nothing_often(const mr_record *record) {
+    for (unsigned i = 0; i < 300; i++) {
+        if (mr_append("out", record->data, 0) < 0) break;
+    }
+    return 0;
+}
+
+/* A DONE counts at most 255 records: a run that appends more keeps none of them. And a function gets records of at most 256 bytes. */
+static void a_run_has_limits(void) {
+    static const mrd_function often = {"often", append_nothing_often, "in", 1, "dead", 0}, noting = {"note", note, "in", 1, "dead", 0};
+    static uint64_t wide[MRD_WORDS(3, 1, 4096)];
+    static const uint8_t record[300] = {4};
+    blank(16384, 8, 8);
+    EQUAL(mrd_open(&device, &flash.port, logs, 3, &often, 1, wide, sizeof wide), 0);
+    EQUAL(mrd_append(&device, "in", "a", 1, NULL), 1);
+    settle();
+    EQUAL(mrd_latest(&device, "out"), 0);
+    EQUAL(mrd_latest(&device, "dead"), 1);
+    blank(4096, 8, 8);
+    start(&noting, 1);
+    EQUAL(mrd_append(&device, "in", record, 257, NULL), 1);
+    EQUAL(mrd_append(&device, "in", record, 256, NULL), 2);
+    ran_count = 0;
+    settle();
+    EQUAL(ran_count, 1);
+    EQUAL(mrd_latest(&device, "dead"), 1);
+}
+
 static void functions_take_turns(void) {
     static const mrd_function both[] = {{"copy", copy_handle, "in", 3, "dead", 0}, {"again", copy_handle, "in", 3, NULL, 0}};
     blank(4096, 8, 8);
@@ -182,14 +218,6 @@ static void functions_take_turns(void) {
     CHECK(mrd_append(&device, "in", "\4x", 2, NULL) > 0);
     settle();
     EQUAL(mrd_latest(&device, "out"), 11);
-}
-
-static char ran[64];
-static unsigned ran_count;
-
-static int note(const mr_record *record) {
-    ran[ran_count++ % sizeof ran] = record->size == 1 ? ((const char *)record->data)[0] : '?';
-    return 0;
 }
 
 static void append_letters(const char *log, const char *letters) {
@@ -289,6 +317,7 @@ int main(int words_count, char **words) {
     a_run_that_resets_the_device_ends_as_a_dead_letter(NULL);
     a_run_that_appends_too_much_is_given_up();
     functions_take_turns();
+    a_run_has_limits();
     pending_runs_outlive_their_firmware();
     attempts_are_counted_across_sleep();
     a_function_that_is_always_behind_keeps_no_sector();

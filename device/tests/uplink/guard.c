@@ -391,6 +391,11 @@ static void check_requests(void) {
     EQUAL(get_newest("config"), -6132);
     EQUAL(append_to("raw"), -6132);
     EQUAL(append_to("more/x"), MRW_APPENDED);
+    /* Presenting another one in vain gives up the one before. */
+    small.body[small.size - 1] ^= 1;
+    EQUAL(present(&small, channel.open.exporter), -6138);
+    EQUAL(get_newest("raw"), -6132);
+    small.body[small.size - 1] ^= 1;
     EQUAL(present(&small, channel.open.exporter), MRW_DONE);
     EQUAL(append_to("config"), -6132);
     EQUAL(mrd_latest(&device, "config"), 3);

@@ -247,6 +247,8 @@ static void check_appends(void) {
     checking = "appends";
     begin(true);
     connect_again();
+    /* Before it attaches, what it has is in flash: its OPEN, too, whose epoch the host gets to know. */
+    CHECK(device.used == 0 && !device.opening);
     EQUAL(latest("raw"), MRW_SEQNO);
     EQUAL(seqno, 0);
     EQUAL(get("raw", 0), MRD_ABOVE_TAIL);
@@ -278,6 +280,18 @@ static void check_appends(void) {
     EQUAL(count, 1);
     EQUAL(range("wide", 2, 9), MRW_FRAME_TOO_LONG);
     CHECK(uplink.attached);
+    /* There is room for frames of 448 bytes: a longer one ends the connection, at once, and the next one is as good as the first. */
+    mrw_append message;
+    memset(&message, 0, sizeof message);
+    message.log = text("wide");
+    message.data.at = bytes;
+    message.data.size = 430;
+    host_say(&h, MRW_APPEND, ++h.request, &message);
+    mrd_uplink_step(&uplink);
+    CHECK(!uplink.attached);
+    EQUAL(uplink.error, MRW_FRAME_TOO_LONG);
+    connect_again();
+    EQUAL(mrd_latest(&device, "wide"), 2);
 }
 
 /* Writes the head of a frame with a map. */
