@@ -111,7 +111,7 @@ typedef struct mrd_cause {
 enum { MRD_DROP, MRD_REFUSE };
 
 /* Private. */
-enum { MRD_VERIFIED = 4, MRD_SENDERS = 2 };
+enum { MRD_VERIFIED = 4, MRD_SENDERS = 2, MRD_RECENT = 16 };
 
 /* A namespace that sends commands, and the number of its last one that the journal has. */
 typedef struct mrd_sender_ {
@@ -122,21 +122,31 @@ typedef struct mrd_log_state_ {
     uint64_t seqno; /* of the newest record, 0 if there is none */
     uint32_t last;  /* where the newest record is */
     uint32_t base;  /* where the newest record was when the sector was begun */
+    uint32_t bound; /* the most bytes that the runs of one record take */
+    uint16_t most;  /* bytes of a record */
+    uint8_t triggers; /* how many functions are bound to it */
 } mrd_log_state_;
 
+/* Where a record of the newest sector is that was appended since the start. */
+typedef struct mrd_recent_ {
+    uint32_t body; /* its payload */
+    uint16_t size;
+    uint8_t log;   /* its number plus 1; 0: none */
+} mrd_recent_;
+
 typedef struct mrd_function_state_ {
-    uint64_t sequence; /* of the first entry of the burst at `cursor` */
-    uint32_t cursor;   /* a burst: the first pending record is in it, or behind it */
-    uint32_t skip;     /* how many records of its log, from the cursor on, it has handled */
+    uint8_t attempt; /* how many attempts of the first pending run have failed */
+    uint8_t fired;   /* the last attempt of it that began and has a FIRED in flash, or 0 */
+    uint8_t full;    /* how often its end found no room */
+    uint8_t on;
+    uint16_t here;   /* how many records of its log are in the burst `counted` */
+    uint32_t cursor; /* a burst: the first pending record is in it, or behind it */
+    uint32_t skip;   /* how many records of its log, from the cursor on, it has handled */
     uint32_t pending;
     uint32_t ended;
     uint32_t epoch;      /* of `sequence` */
     uint32_t not_before; /* when the next attempt may begin, in milliseconds of the port */
-    uint16_t here;       /* how many records of its log are in the burst `counted` */
-    uint8_t attempt;     /* how many attempts of the first pending run have failed */
-    uint8_t fired;       /* the last attempt of it that began and has a FIRED in flash, or 0 */
-    uint8_t full;        /* how often its end found no room */
-    uint8_t on;
+    uint64_t sequence;   /* of the first entry of the burst at `cursor` */
 } mrd_function_state_;
 
 typedef struct mrd {
@@ -146,30 +156,35 @@ typedef struct mrd {
     /* After a refusal of mrd_open: the reason, as text. */
     const char *why;
 
-    /* Private. */
+    /* Private. In this order, because a Cortex-M reaches the first bytes of a structure with shorter instructions, and the more of them the
+     * wider they are. */
+    bool opening, failed;
+    uint8_t log_count, function_count, keep_count;
+    uint8_t turn, next_verified, next_recent;
+    bool commands; /* a log has MRD_COMMANDS */
+    uint8_t named; /* the senders whose namespaces and lives the journal has, as bits */
+    bool careful;  /* the last run reset the board: each end of a run is flushed before the next run */
+    uint16_t burst_bytes, used, grain;
     const mrd_port *port;
     const mrd_log *logs;
     const mrd_function *functions;
     mrd_log_state_ *log;
     mrd_function_state_ *function;
     uint8_t *burst;
+    uint32_t sector; /* the address of the newest sector, whose number is `serial` */
+    uint32_t serial, oldest, unsent, head, crc, counted; /* `unsent`: the oldest sector with entries that no host has */
+    uint32_t own;  /* the sectors from this one on have the definitions of this firmware */
+    uint32_t room; /* what a sector has behind its catalog, except that its end may be too short for a burst */
+    uint32_t needed; /* the most bytes that all pending runs take */
+    uint32_t uptime_ms, staged_ms;
+    uint32_t epoch, epoch_before, burst_epoch;
+    uint32_t lost_bytes;
     uint64_t sequence, durable, sent, held, damaged_from;
     uint64_t clock, uptime, burst_sequence;
     uint64_t jumped_ms; /* by how much the clock was corrected since the start */
-    uint32_t uptime_ms, staged_ms;
-    uint32_t epoch, epoch_before, burst_epoch;
-    uint32_t sector; /* the address of the newest sector, whose number is `serial` */
-    uint32_t serial, oldest, unsent, head, crc, counted; /* `unsent`: the oldest sector with entries that no host has */
-    uint32_t verified[MRD_VERIFIED], verified_end[MRD_VERIFIED]; /* old sectors whose checksums were verified, and how far */
-    uint32_t lost_bytes;
-    uint16_t burst_bytes, used, grain;
-    uint8_t log_count, function_count, keep_count;
-    uint8_t turn, next_verified;
-    bool opening, failed;
-    bool commands; /* a log has MRD_COMMANDS */
-    uint8_t named; /* the senders whose namespaces and lives the journal has, as bits */
     mrd_sender_ sender[MRD_SENDERS];
-    bool careful; /* the last run reset the board: each end of a run is flushed before the next run */
+    uint32_t verified[MRD_VERIFIED], verified_end[MRD_VERIFIED]; /* old sectors whose checksums were verified, and how far */
+    mrd_recent_ recent[MRD_RECENT];
 } mrd;
 
 /* The length of the array of uint64_t that mrd_open needs; `burst_bytes` is a multiple of 8 and of torn_bytes. */
@@ -209,7 +224,8 @@ int64_t mrd_step(mrd *device);
  * return to the function any more, and waits for that. After a fault, which would occur again, reset the board instead. */
 bool mrd_may_end(void);
 
-/* Tells the time, in milliseconds since 1970. The clock never goes back: an earlier time changes nothing. */
+/* Tells the time, in milliseconds since 1970. The clock never goes back: an earlier time changes nothing. Neither does one from 2^42 on, of the
+ * year 2109, which is a mistake of whoever tells it. */
 int mrd_set_clock(mrd *device, uint64_t ms);
 
 /* The clock: milliseconds since 1970, or, until it is told the time, since the clock of the last start. */
@@ -217,14 +233,14 @@ uint64_t mrd_clock(mrd *device);
 
 /* What a device keeps while it sleeps, in memory that survives: a wake then costs no new epoch and wastes no flash. */
 typedef struct mrd_nap {
-    uint64_t words[8];
+    uint64_t words[11];
 } mrd_nap;
 
 /* Flushes, and fills `nap`. Then the board may lose all other memory, and power as well: then it starts as after any loss. */
 int mrd_sleep(mrd *device, mrd_nap *nap);
 
 /* Directly after mrd_open: goes on as if the device had not slept, if `nap` is that of the last mrd_sleep, and returns true. The
- * nap cannot be used a second time. `slept_ms` is how long it slept, 0 if that is not known. */
+ * nap cannot be used a second time. `slept_ms` is how long it slept, 0 if that is not known, as it is for 2^42 and more. */
 bool mrd_wake(mrd *device, mrd_nap *nap, uint64_t slept_ms);
 
 /* Notes that a host has all entries up to this one, so that their sectors may be used again. */

@@ -60,17 +60,19 @@ typedef struct mrd_uart {
 } mrd_uart;
 
 typedef struct mrd_serial {
+    /* Private. */
+    uint8_t state;
+    uint8_t out_at, out_end, data_at;
+    uint16_t sent, received; /* numbers of the next frames */
+    uint32_t session;
+    const mrd_uart *uart;
+
     mrd_line line;
 
     /* Private. */
-    const mrd_uart *uart;
-    uint8_t state;
-    uint32_t session;
-    uint16_t sent, received; /* numbers of the next frames */
-    uint8_t out_at, out_end, data_at;
+    mrd_serial_frame in; /* what was received and not taken yet */
     uint8_t out[MRD_SERIAL_FRAME_MAX];
     mrd_serial_reader reader;
-    mrd_serial_frame in; /* what was received and not taken yet */
 } mrd_serial;
 
 void mrd_serial_begin(mrd_serial *serial, const mrd_uart *uart);

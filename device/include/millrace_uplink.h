@@ -27,7 +27,7 @@ extern "C" {
 enum {
     MRD_FRAME_MAX = 600,    /* bytes of a frame to the host, with its length */
     MRD_PIECE_MAX = 512,    /* bytes of the journal in it */
-    MRD_ANSWER_MAX = 1024,  /* bytes of a frame from the host; a longer one ends the connection */
+    MRD_ANSWER_MAX = 1024,  /* what is kept of what a host sends: frames of at most 448 bytes, and a record of the channel; longer ones end the connection */
     MRD_SILENT_MS = 60000,  /* an answer that takes longer than this ends the connection */
     MRD_REPEAT_MS = 500,    /* after so long without an answer, the line repeats what it sent last; then after twice as long, and so on */
     MRD_RETRY_MS = 1000,    /* before the first new attempt to connect; each further one waits twice as long */
@@ -58,29 +58,28 @@ struct mrd_uplink {
     bool attached;       /* the host has accepted the device */
     bool idle;           /* the host has everything that is in flash */
 
-    /* Private. */
+    /* Private. In this order, because a Cortex-M reaches the first bytes of a structure with shorter instructions. */
+    uint8_t state, tries, sender;
+    bool has_sector;
     mrd *device;
     const mrd_line *line;
     const char *name;
     const uint8_t *token;
     size_t token_bytes;
-    uint8_t state, tries;
     uint32_t since, wait_ms; /* of the port's clock */
     uint32_t repeat_ms;      /* after so long without an answer, the line repeats */
-    uint64_t request;
     uint32_t serial, at, end, walk_at, walk_crc; /* the piece that is sent next, and where its sector is walked */
     uint32_t piece;                              /* bytes of the piece that was sent */
-    bool has_sector;
-    uint64_t link; /* the number of the host's request LINK, 0 if there was none */
-    uint8_t sender;
     mrd_guard *guard;
     bool (*remote)(mrd_uplink *uplink, const mrw_frame *frame); /* answers other requests, and returns whether it knows this one */
-    mrw_channel channel;
     size_t out_at, out_end, in_sealed, in_plain;
+    uint64_t request;
+    uint64_t link; /* the number of the host's request LINK, 0 if there was none */
+    mrw_channel channel;
     uint8_t out[MRD_FRAME_MAX + MRW_RECORD_HEAD + MRW_TAG];
     uint8_t in[MRD_ANSWER_MAX];
 
-    /* What the host said about the error. Behind the rest: a Cortex-M reaches the first bytes of a structure with shorter instructions. */
+    /* What the host said about the error. */
     char detail[96];
 };
 

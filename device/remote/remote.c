@@ -50,7 +50,7 @@ static bool read_asked(mrw_reader from, unsigned needed, asked *to) {
         unsigned key = key_of(name);
         /* An optional key may have no value. */
         if (key >= FUNCTION && mrw_take_nil(&from)) continue;
-        if (!read_value(&from, key, to)) return false;
+        if (to->given & key || !read_value(&from, key, to)) return false; /* a key that comes twice is refused, as by a host */
         to->given |= key;
     }
     return from.at == from.end && (to->given & needed) == needed;
@@ -170,7 +170,7 @@ static int answer_range(mrd_uplink *uplink, const mrw_frame *frame, unsigned log
     mrw_write_text(&to, text_of("records"));
     size_t head = to.size;
     mrw_write_array(&to, 0);
-    if (to.full) return MRW_FRAME_TOO_LONG;
+    if (to.full || to.capacity - to.size < NEXT_BYTES) return MRW_FRAME_TOO_LONG;
     to.capacity -= NEXT_BYTES;
     while (count < of->count && count < RECORDS_MAX && next <= newest) {
         size_t before = to.size;
@@ -214,7 +214,7 @@ static int answer_append(mrd_uplink *uplink, const mrw_frame *frame, unsigned lo
     caused = is_given(&cause);
     int64_t seqno = mrd_append(device, device->logs[log].name, of->data.at, of->data.size, caused ? &cause : NULL);
     if (seqno < 0) return (int)seqno;
-    mrd_event_id(device, device->epoch, device->sequence - 1 - mrd_triggers(device, log), &id);
+    mrd_event_id(device, device->epoch, device->sequence - 1 - device->log[log].triggers, &id);
     /* What is acknowledged is in flash. */
     if (mrd_sync(device) < 0) return MRD_FLUSH_FAILED;
     mrw_writer to = begin_frame(uplink, frame, MRW_APPENDED);

@@ -116,7 +116,9 @@ bool mrd_is_same(const char *name, const char *other, size_t size) {
     return strlen(name) == size && memcmp(name, other, size) == 0;
 }
 
+/* Most callers pass the name in the table, or a literal that the linker has merged with it. */
 static bool equal(const char *one, const char *other) {
+    if (one == other) return true;
     while (*one == *other && *one != 0) one++, other++;
     return *one == *other;
 }

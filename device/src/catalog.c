@@ -60,19 +60,40 @@ bool mrd_catalog_next(mrd_reader *reader, mrd_definition *definition, uint64_t *
     return false;
 }
 
-bool mrd_catalog_find(mrd *device, uint32_t serial, const char *name, mrd_definition *definition) {
+static bool open_catalog(mrd *device, uint32_t serial, mrd_reader *reader) {
     mrd_header header;
     mrd_walk walk;
-    mrd_reader reader;
     if (!mrd_header_of(device, serial, &header)) return false;
     mrd_walk_begin(&walk, device, &header);
     if (!mrd_next_burst(&walk)) return false;
-    mrd_reader_begin(&reader, device, walk.body + 1, walk.end);
+    mrd_reader_begin(reader, device, walk.body + 1, walk.end);
+    return true;
+}
+
+static bool is_log(const mrd_definition *definition, const char *name) {
+    return definition->what == MRD_DEFINE_LOG && mrd_is_same(name, definition->text, definition->name_size);
+}
+
+bool mrd_catalog_find(mrd *device, uint32_t serial, const char *name, mrd_definition *definition) {
+    mrd_reader reader;
+    if (!open_catalog(device, serial, &reader)) return false;
     while (mrd_catalog_next(&reader, definition, NULL)) {
-        bool is_log = definition->what == MRD_DEFINE_LOG;
-        if (is_log && mrd_is_same(name, definition->text, definition->name_size)) return true;
+        if (is_log(definition, name)) return true;
     }
     return false;
+}
+
+int mrd_catalog_ids(mrd *device, uint32_t serial, const char *name, uint8_t triggers[MRD_LOGS_MAX]) {
+    mrd_reader reader;
+    mrd_definition definition;
+    int id = -1;
+    memset(triggers, 0, MRD_LOGS_MAX);
+    if (!open_catalog(device, serial, &reader)) return id;
+    while (mrd_catalog_next(&reader, &definition, NULL)) {
+        if (is_log(&definition, name)) id = definition.id;
+        if (definition.what == MRD_DEFINE_FUNCTION && definition.on < MRD_LOGS_MAX) triggers[definition.on]++;
+    }
+    return id;
 }
 
 bool mrd_record_at(mrd *device, uint32_t at, mrd_record_place *place) {
@@ -280,8 +301,6 @@ void mrd_catalog_adopt(mrd *device, const mrd_header *header) {
     begin(&to, device, header);
     emit_catalog(&to, header, 0, 0, ADOPT);
 }
-
-uint32_t mrd_kept_record_max(const mrd *device) { return device->port->sector_bytes / 4 / device->keep_count - 1; }
 
 uint32_t mrd_catalog_bytes_max(const mrd *device) {
     uint32_t size = MRD_BURST_HEAD + 1 + 3 * (2 + MRD_V_MAX);

@@ -9,14 +9,17 @@ uint64_t mrd_now(mrd *device) {
 }
 
 uint64_t mrd_clock(mrd *device) {
-    uint64_t now = mrd_now(device);
-    return now > device->clock ? now : device->clock;
+    mrd_now(device);
+    return mrd_last_clock(device);
 }
+
+/* Later times would not fit into the clock of a frame, nor, some time after, into that of a sector: they are a mistake of whoever tells them. */
+enum { CLOCK_BITS = 42 };
 
 /* The jump is an entry, so a reader can tell by how much the times before it, since the last start, are too early. */
 int mrd_set_clock(mrd *device, uint64_t ms) {
     uint64_t now = mrd_clock(device);
-    if (ms <= now || ms >> 48 != 0) return 0;
+    if (ms <= now || ms >> CLOCK_BITS != 0) return 0;
     int result = mrd_reserve(device, 1 + MRD_V_MAX, mrd_needed(device, -1));
     if (result < 0) return result;
     uint64_t jump = ms - device->clock;
@@ -32,7 +35,9 @@ int mrd_set_clock(mrd *device, uint64_t ms) {
 
 enum { NAP = 0x4D524E50 };
 
-/* 0: mark and checksum of the rest; 1: sequence; 2: clock; 3: jumps; 4: delivered; 5: serial and head; 6: crc and epoch. */
+/* 0: mark and checksum of the rest; 1: sequence; 2: clock; 3: jumps; 4: delivered; 5: serial and head; 6: crc and epoch; 7 to 10: a byte for each
+ * function, with the attempts that failed and how often an end found no room. */
+enum { NAP_RUNS = 7 };
 static uint64_t nap_mark(const mrd_nap *nap) { return (uint64_t)NAP << 32 | mrd_crc(0, nap->words + 1, sizeof nap->words - 8); }
 
 int mrd_sleep(mrd *device, mrd_nap *nap) {
@@ -47,6 +52,10 @@ int mrd_sleep(mrd *device, mrd_nap *nap) {
     nap->words[4] = device->sent;
     nap->words[5] = (uint64_t)device->serial << 32 | device->head;
     nap->words[6] = (uint64_t)device->crc << 32 | device->epoch;
+    for (unsigned i = 0; device->own <= device->serial && i < device->function_count; i++) {
+        const mrd_function_state_ *state = &device->function[i];
+        ((uint8_t *)(nap->words + NAP_RUNS))[i] = (uint8_t)(state->attempt | state->full << 4);
+    }
     nap->words[0] = nap_mark(nap);
     return 0;
 }
@@ -58,9 +67,16 @@ bool mrd_wake(mrd *device, mrd_nap *nap, uint64_t slept_ms) {
     if (held) {
         device->opening = false;
         device->epoch = device->epoch_before;
-        /* New firmware, with other logs, begins a sector. */
-        if (device->head < device->port->sector_bytes) device->head = (uint32_t)nap->words[5];
-        device->uptime = nap->words[2] + slept_ms;
+        /* New firmware, with other logs or functions, begins a sector. */
+        if (device->own <= device->serial) {
+            device->head = (uint32_t)nap->words[5];
+            for (unsigned i = 0; i < device->function_count; i++) {
+                uint8_t run = ((const uint8_t *)(nap->words + NAP_RUNS))[i];
+                device->function[i].attempt = run & 15;
+                device->function[i].full = run >> 4;
+            }
+        }
+        device->uptime = nap->words[2] + (slept_ms >> CLOCK_BITS == 0 ? slept_ms : 0);
         device->jumped_ms = nap->words[3];
         mrd_delivered(device, nap->words[4]);
     }

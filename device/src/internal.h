@@ -80,10 +80,10 @@ int mrd_find_log(const mrd *device, const char *name);
 /* ---- ring.c ---- */
 
 typedef struct mrd_header {
-    uint64_t namespace_id, sequence, clock;
+    uint8_t format, shape, unit;
     uint32_t epoch, serial, crc;
     uint32_t sectors;
-    uint8_t format, shape, unit;
+    uint64_t namespace_id, sequence, clock;
 } mrd_header;
 
 void mrd_header_encode(const mrd *device, mrd_header *header, uint8_t bytes[MRD_HEADER_BYTES]);
@@ -125,17 +125,17 @@ enum { MRD_OUTCOME_DONE, MRD_OUTCOME_DEAD };
 
 /* An entry. The meaning of some fields depends on its kind. */
 typedef struct mrd_entry {
-    uint32_t at;              /* of its first byte */
-    uint32_t body, body_size; /* APPEND: the payload. DEFINE and NOTE: what follows the length */
-    uint64_t back;            /* APPEND */
-    uint64_t value;           /* CLOCK: milliseconds. OPEN: lost bytes. DONE: behind */
-    uint32_t epoch;           /* OPEN */
     uint8_t kind, id;
     uint8_t cause;            /* APPEND */
     uint8_t attempt;          /* FIRED, DONE */
     uint8_t outcome, log;     /* DONE */
     uint8_t what;             /* DEFINE */
     bool reads;               /* DONE: whether it has rows */
+    uint32_t at;              /* of its first byte */
+    uint32_t body, body_size; /* APPEND: the payload. DEFINE and NOTE: what follows the length */
+    uint32_t epoch;           /* OPEN */
+    uint64_t back;            /* APPEND */
+    uint64_t value;           /* CLOCK: milliseconds. OPEN: lost bytes. DONE: behind */
 } mrd_entry;
 
 /* The bursts of a sector. */
@@ -187,10 +187,10 @@ static inline bool mrd_is_valid(mrd *device, uint32_t at) {
 
 /* What a catalog says of a log or a function. */
 typedef struct mrd_definition {
-    uint64_t seqno, back, history, skip, pending, ended, behind, older;
+    uint8_t what, id, flags, attempt, on, name_size;
     uint32_t at; /* of the DEFINE */
     uint32_t record, record_size;
-    uint8_t what, id, flags, attempt, on, name_size;
+    uint64_t seqno, back, history, skip, pending, ended, behind, older;
     char text[MRD_NAME_MAX];
 } mrd_definition;
 
@@ -198,6 +198,8 @@ typedef struct mrd_definition {
 bool mrd_catalog_next(mrd_reader *reader, mrd_definition *definition, uint64_t *sent);
 /* Finds a log in the catalog of a sector. */
 bool mrd_catalog_find(mrd *device, uint32_t serial, const char *name, mrd_definition *definition);
+/* The number of a log in the catalog of a sector, or -1; and how many functions are bound to each log there. */
+int mrd_catalog_ids(mrd *device, uint32_t serial, const char *name, uint8_t triggers[MRD_LOGS_MAX]);
 /* The record that begins at this address: an APPEND, or a DEFINE that carries one. */
 bool mrd_record_at(mrd *device, uint32_t at, mrd_record_place *place);
 /* Writes the catalog of a new sector. `end` is the offset behind it. */
@@ -206,22 +208,24 @@ int mrd_catalog_write(mrd *device, const mrd_header *header, uint32_t *end, uint
 void mrd_catalog_adopt(mrd *device, const mrd_header *header);
 /* The most bytes that a catalog can have. */
 uint32_t mrd_catalog_bytes_max(const mrd *device);
-uint32_t mrd_kept_record_max(const mrd *device);
 
 /* ---- clock.c ---- */
 
 uint64_t mrd_now(mrd *device);
+/* The clock when mrd_now was last called. */
+static inline uint64_t mrd_last_clock(const mrd *device) { return device->uptime > device->clock ? device->uptime : device->clock; }
 
 /* ---- journal.c ---- */
 
 /* Makes room for an entry of at most `size` bytes, if `spare` bytes are left for the ends of runs. */
-int mrd_reserve(mrd *device, uint32_t size, uint64_t spare);
-/* The most bytes that the attempts and the ends of all pending runs take, with those of one more record of this log; -1 for none. */
-uint64_t mrd_needed(const mrd *device, int log);
+int mrd_reserve(mrd *device, uint32_t size, uint32_t spare);
+/* The most bytes that the attempts and the ends of all pending runs take, with those of one more record of this log; -1 for none. What was
+ * accepted fits into the area, which has at most 2^31 bytes. */
+static inline uint32_t mrd_needed(const mrd *device, int log) { return device->needed + (log < 0 ? 0 : device->log[log].bound); }
 /* The most bytes that a run of this function takes. */
 uint32_t mrd_run_bytes(const mrd *device, unsigned function);
 /* How many bytes for runs a new sector has, and all that can follow it if only `kept` sectors are needed. */
-uint64_t mrd_room(const mrd *device, uint32_t kept);
+uint32_t mrd_room(const mrd *device, uint32_t kept);
 /* Whether pending runs alone keep the next sector from being begun. */
 bool mrd_runs_block(const mrd *device);
 /* Notes which sectors a host has. */
@@ -229,16 +233,22 @@ void mrd_advance_unsent(mrd *device);
 static inline void mrd_put(mrd *device, uint8_t byte) { device->burst[device->used++] = byte; }
 void mrd_put_v(mrd *device, uint64_t value);
 int mrd_flush(mrd *device);
-/* How many triggers an APPEND of this log implies. */
-unsigned mrd_triggers(const mrd *device, unsigned log);
+void mrd_count_runs(mrd *device, unsigned log, uint32_t burst);
 /* Counts a record that was staged, or found at recovery, in the burst at `burst`. */
-void mrd_count_record(mrd *device, unsigned log, uint32_t at, uint32_t burst);
+static inline void mrd_count_record(mrd *device, unsigned log, uint32_t at, uint32_t burst) {
+    mrd_log_state_ *state = &device->log[log];
+    state->seqno++;
+    state->last = at;
+    if (state->triggers > 0) mrd_count_runs(device, log, burst);
+}
 /* Writes an APPEND for which there is room. */
 void mrd_put_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id);
-uint32_t mrd_record_max(const mrd *device, unsigned log);
+static inline uint32_t mrd_record_max(const mrd *device, unsigned log) { return device->log[log].most; }
 
 /* ---- records.c ---- */
 
+/* Finds the record that is `back` before the newest one of a log, if it is among the last ones that were appended, in the newest sector. */
+bool mrd_find_recent(const mrd *device, unsigned log, uint32_t back, mrd_record_place *place);
 int64_t mrd_get_at(mrd *device, unsigned log, uint64_t seqno, void *buffer, size_t capacity);
 
 /* ---- command.c ---- */
@@ -258,8 +268,10 @@ void mrd_sender_replay(mrd *device, uint32_t body, uint32_t size);
 
 /* How many events an entry implies; `triggers` is the number of functions that are bound to the log of an APPEND. */
 unsigned mrd_events_of(const mrd_entry *entry, unsigned triggers);
-/* Finds the oldest pending record of a function, and moves its cursor there. `sequence` and `epoch` are those of the record. */
-bool mrd_find_pending(mrd *device, mrd_function_state_ *state, mrd_entry *entry, uint64_t *sequence, uint32_t *epoch);
+/* Walks from the cursor of a function to its oldest pending record, and moves the cursor there. `sequence` and `epoch` are those of the record. */
+bool mrd_walk_pending(mrd *device, mrd_function_state_ *state, mrd_entry *entry, uint64_t *sequence, uint32_t *epoch);
+/* Finds the oldest pending record of a function, without a walk if it was appended a moment ago. */
+bool mrd_find_pending(mrd *device, unsigned function, mrd_record_place *place);
 
 /* ---- open.c ---- */
 

@@ -12,8 +12,7 @@ static void begin_burst(mrd *device) {
     uint64_t time = now > device->clock ? now : device->clock + 1;
     device->burst_sequence = device->sequence;
     device->burst_epoch = device->opening ? device->epoch_before : device->epoch;
-    device->used = MRD_BURST_HEAD;
-    mrd_put_v(device, time - device->clock);
+    device->used = (uint16_t)(MRD_BURST_HEAD + mrd_store_long_v(device->burst + MRD_BURST_HEAD, time - device->clock));
     device->clock = time;
     device->staged_ms = device->uptime_ms;
     if (!device->opening) return;
@@ -75,30 +74,15 @@ uint32_t mrd_run_bytes(const mrd *device, unsigned function) {
     return device->burst_bytes + (attempts - 1) * mrd_align(FIRED_BYTES, device->grain);
 }
 
-uint64_t mrd_needed(const mrd *device, int log) {
-    uint64_t needed = 0;
-    for (unsigned i = 0; i < device->function_count; i++) {
-        uint32_t runs = device->function[i].pending + (device->function[i].on == log);
-        if (runs > 0) needed += (uint64_t)runs * mrd_run_bytes(device, i);
-    }
-    return needed;
-}
-
 static uint32_t or_zero(uint32_t from, uint32_t less) { return from > less ? from - less : 0; }
 
-/* What a sector has behind its catalog, except that its end may be too short for a burst. */
-static uint32_t sector_room(const mrd *device) {
-    uint32_t start = mrd_data_start(device) + mrd_catalog_bytes_max(device);
-    return device->port->sector_bytes - start - device->burst_bytes;
-}
-
 /* One sector is left out: a loss of power may spoil it. */
-static uint64_t room(const mrd *device, uint32_t rest, uint32_t sectors) {
-    return or_zero(rest, device->burst_bytes) + (uint64_t)or_zero(sectors, 1) * sector_room(device);
+static uint32_t room(const mrd *device, uint32_t rest, uint32_t sectors) {
+    return or_zero(rest, device->burst_bytes) + or_zero(sectors, 1) * device->room;
 }
 
-uint64_t mrd_room(const mrd *device, uint32_t kept) {
-    return room(device, sector_room(device), or_zero(device->port->sectors, kept + 1));
+uint32_t mrd_room(const mrd *device, uint32_t kept) {
+    return room(device, device->room, or_zero(device->port->sectors, kept + 1));
 }
 
 /* The oldest sector with the record of a pending run, or the newest sector. */
@@ -172,23 +156,27 @@ static int begin_sector(mrd *device) {
     device->sector = sector;
     device->head = end;
     device->crc = crc;
+    /* A read in an older sector verifies it. */
+    memset(device->recent, 0, sizeof device->recent);
     mrd_advance_unsent(device);
     return 0;
 }
 
 static bool fits(const mrd *device, uint32_t size) {
     return size <= device->burst_bytes &&
-           mrd_align(device->head + size, device->grain) <= device->port->sector_bytes;
+           device->head + size <= device->port->sector_bytes; /* a sector ends at a multiple of the grain */
 }
 
 /* Whether `spare` bytes are left for runs behind the burst that is staged, or behind the first one of the next sector. */
-static bool leaves(const mrd *device, uint64_t spare, bool begins) {
+static bool leaves(const mrd *device, uint32_t spare, bool begins) {
+    uint32_t rest = begins ? 0 : or_zero(device->port->sector_bytes - device->head, device->burst_bytes);
+    if (!begins && room(device, rest, 0) >= spare) return true;
     uint32_t sectors = free_sectors(device);
-    if (!begins) return room(device, or_zero(device->port->sector_bytes - device->head, device->burst_bytes), sectors) >= spare;
-    return sectors > 0 && (spare == 0 || room(device, sector_room(device), sectors - 1) >= spare);
+    if (!begins) return room(device, rest, sectors) >= spare;
+    return sectors > 0 && (spare == 0 || room(device, device->room, sectors - 1) >= spare);
 }
 
-int mrd_reserve(mrd *device, uint32_t size, uint64_t spare) {
+int mrd_reserve(mrd *device, uint32_t size, uint32_t spare) {
     uint32_t need = size + 1 + MRD_V_MAX;
     if (device->used > 0 && !fits(device, device->used + need)) {
         int result = mrd_flush(device);
@@ -214,15 +202,8 @@ int mrd_reserve(mrd *device, uint32_t size, uint64_t spare) {
 
 /* ---- entries ---- */
 
-unsigned mrd_triggers(const mrd *device, unsigned log) {
-    unsigned count = 0;
-    for (unsigned i = 0; i < device->function_count; i++) count += device->function[i].on == log;
-    return count;
-}
-
-void mrd_count_record(mrd *device, unsigned log, uint32_t at, uint32_t burst) {
-    device->log[log].seqno++;
-    device->log[log].last = at;
+void mrd_count_runs(mrd *device, unsigned log, uint32_t burst) {
+    device->needed += device->log[log].bound;
     for (unsigned i = 0; i < device->function_count; i++) {
         mrd_function_state_ *state = &device->function[i];
         if (device->counted != burst) state->here = 0;
@@ -240,16 +221,10 @@ void mrd_count_record(mrd *device, unsigned log, uint32_t at, uint32_t burst) {
     device->counted = burst;
 }
 
-uint32_t mrd_record_max(const mrd *device, unsigned log) {
-    uint32_t most = device->burst_bytes - 80u;
-    if (device->logs[log].flags & MRD_KEEP && mrd_kept_record_max(device) < most) most = mrd_kept_record_max(device);
-    return most;
-}
-
 void mrd_put_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id) {
     const mrd_log_state_ *state = &device->log[log];
     uint32_t burst = mrd_staged_at(device), at = burst + device->used;
-    uint8_t *to = device->burst + device->used;
+    uint8_t *start = device->burst + device->used, *to = start;
     *to++ = (uint8_t)(MRD_APPEND << 5 | log);
     to += mrd_store_v(to, size);
     to += mrd_store_v(to, state->last == state->base ? 0 : at - state->last);
@@ -260,7 +235,12 @@ void mrd_put_append(mrd *device, unsigned log, const void *data, uint32_t size, 
     }
     /* What a run appends may be where its entry will be. */
     if (size > 0) memmove(to, data, size);
-    device->used = (uint16_t)(to + size - device->burst);
+    uint32_t head = (uint32_t)(to - start);
+    device->used = (uint16_t)(device->used + head + size);
+    mrd_recent_ *recent = &device->recent[device->next_recent++ % MRD_RECENT];
+    recent->body = at + head;
+    recent->size = (uint16_t)size;
+    recent->log = (uint8_t)(log + 1);
     mrd_count_record(device, log, at, burst);
-    device->sequence += 1 + mrd_triggers(device, log);
+    device->sequence += 1u + state->triggers;
 }

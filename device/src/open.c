@@ -66,6 +66,8 @@ static int check_names(mrd *device) {
             return refuse(device, MRD_LOG_NOT_FOUND, MRD_WHY("the dead_letter of a function"));
         }
         device->function[i].on = (uint8_t)on;
+        device->log[on].triggers++;
+        device->log[on].bound += mrd_run_bytes(device, i);
         for (unsigned j = 0; j < i; j++) {
             if (mrd_is_same(device->functions[j].name, function->name, strlen(function->name))) {
                 return refuse(device, MRD_NAME_INVALID, MRD_WHY("two functions of one name"));
@@ -73,6 +75,15 @@ static int check_names(mrd *device) {
         }
     }
     return 0;
+}
+
+/* What all newest records that are kept take of a catalog has a limit, so each of them has one. */
+static void limit_records(mrd *device) {
+    for (unsigned i = 0; i < device->log_count; i++) {
+        uint32_t most = device->burst_bytes - 80u, kept = most;
+        if (device->logs[i].flags & MRD_KEEP) kept = device->port->sector_bytes / 4 / device->keep_count - 1;
+        device->log[i].most = (uint16_t)(kept < most ? kept : most);
+    }
 }
 
 static int lay_out(mrd *device, void *memory, size_t memory_bytes) {
@@ -291,7 +302,8 @@ static int recover(mrd *device, const mrd_header *newest) {
     device->lost_bytes = walk.torn ? count_torn(device, &walk) : 0;
     /* A page that reads blank may have been programmed a little when power was lost. */
     device->head = mrd_align(walk.done + 1, MRD_PAGE);
-    if (newer || walk.torn || map.differs) device->head = device->port->sector_bytes;
+    if (newer || walk.torn || map.differs || device->head > device->port->sector_bytes) device->head = device->port->sector_bytes;
+    device->own = device->serial + (newer || map.differs);
     device->epoch_before = device->epoch;
     /* What was lost may contain one OPEN in each page. */
     bool doubtful = newer || walk.torn || is_next_doubtful(device);
@@ -320,7 +332,10 @@ int mrd_open(mrd *device, const mrd_port *port, const mrd_log *logs, unsigned lo
     if (result == 0) result = lay_out(device, memory, memory_bytes);
     if (result == 0) result = check_names(device);
     if (result < 0) return result;
-    if (mrd_data_start(device) + mrd_catalog_bytes_max(device) + device->burst_bytes > port->sector_bytes) {
+    limit_records(device);
+    uint32_t least = mrd_data_start(device) + mrd_catalog_bytes_max(device) + device->burst_bytes;
+    device->room = port->sector_bytes - least;
+    if (least > port->sector_bytes) {
         return refuse(device, MRD_SETTING_INVALID, MRD_WHY("sector_bytes: too small for these names and this burst"));
     }
     for (unsigned i = 0; i < function_count; i++) {
@@ -337,6 +352,8 @@ int mrd_open(mrd *device, const mrd_port *port, const mrd_log *logs, unsigned lo
     device->failed = false;
     device->uptime = device->clock + 1;
     device->uptime_ms = port->ms(port->context);
+    device->needed = 0;
+    for (unsigned i = 0; i < function_count; i++) device->needed += device->function[i].pending * mrd_run_bytes(device, i);
     mrd_advance_unsent(device);
     mrd_count_interrupted(device);
     return 0;

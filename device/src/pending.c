@@ -9,6 +9,8 @@ typedef struct {
     bool begun;
     uint64_t sequence;
     uint32_t epoch;
+    int on, log;                     /* the log whose records are sought: its number, and that in this sector */
+    uint8_t triggers[MRD_LOGS_MAX]; /* of a sector of other firmware */
 } hop;
 
 static void enter_sector(hop *to, uint32_t serial, uint32_t at) {
@@ -17,6 +19,8 @@ static void enter_sector(hop *to, uint32_t serial, uint32_t at) {
     to->at = at;
     to->limit = device->head + (device->used > 0);
     if (serial != device->serial) to->limit = mrd_verified_end(device, serial);
+    to->log = to->on;
+    if (serial < device->own) to->log = mrd_catalog_ids(device, serial, device->logs[to->on].name, to->triggers);
 }
 
 static bool enter_next_sector(hop *to) {
@@ -67,6 +71,8 @@ static bool next_hop(hop *to) {
             to->at = mrd_align(to->at + 1, MRD_PAGE);
             continue;
         }
+        /* Damage since the sector was verified. */
+        if (!staged && size + MRD_BURST_HEAD > left) return false;
         if (!staged) to->crc = (uint32_t)mrd_load(head + 2, 4);
         to->begun = true;
         to->body = at + MRD_BURST_HEAD;
@@ -87,11 +93,16 @@ unsigned mrd_events_of(const mrd_entry *entry, unsigned triggers) {
     }
 }
 
-bool mrd_find_pending(mrd *device, mrd_function_state_ *state, mrd_entry *entry, uint64_t *sequence, uint32_t *epoch) {
+static unsigned triggers_of(const hop *to, unsigned log) {
+    return to->serial < to->device->own ? to->triggers[log] : log < to->device->log_count ? to->device->log[log].triggers : 0;
+}
+
+bool mrd_walk_pending(mrd *device, mrd_function_state_ *state, mrd_entry *entry, uint64_t *sequence, uint32_t *epoch) {
     hop to;
     mrd_reader reader;
     uint32_t skip = state->skip;
     to.device = device;
+    to.on = state->on;
     to.begun = false;
     to.crc = 0;
     to.sequence = state->sequence;
@@ -105,7 +116,7 @@ bool mrd_find_pending(mrd *device, mrd_function_state_ *state, mrd_entry *entry,
         mrd_reader_begin(&reader, device, to.body, to.end);
         mrd_take_v(&reader);
         while (mrd_next_entry(&reader, entry)) {
-            if (entry->kind == MRD_APPEND && entry->id == state->on) {
+            if (entry->kind == MRD_APPEND && entry->id == to.log) {
                 if (skip == 0) {
                     state->cursor = to.body - MRD_BURST_HEAD;
                     state->sequence = first;
@@ -119,10 +130,27 @@ bool mrd_find_pending(mrd *device, mrd_function_state_ *state, mrd_entry *entry,
                 here++;
             }
             if (entry->kind == MRD_OPEN) to.epoch = entry->epoch;
-            to.sequence += mrd_events_of(entry, mrd_triggers(device, entry->id));
+            to.sequence += mrd_events_of(entry, triggers_of(&to, entry->id));
         }
     }
+    return false;
+}
+
+bool mrd_find_pending(mrd *device, unsigned function, mrd_record_place *place) {
+    mrd_function_state_ *state = &device->function[function];
+    mrd_entry entry;
+    uint64_t sequence;
+    uint32_t epoch;
+    /* A cursor that stays behind keeps its sector from being dropped, so it stays in the newest one at most. */
+    bool near = state->cursor - device->sector < device->port->sector_bytes;
+    if (near && mrd_find_recent(device, state->on, state->pending - 1, place)) return true;
+    if (mrd_walk_pending(device, state, &entry, &sequence, &epoch)) {
+        place->body = entry.body;
+        place->size = entry.body_size;
+        return true;
+    }
     /* Damage has taken them. */
+    device->needed -= state->pending * mrd_run_bytes(device, function);
     state->pending = 0;
     return false;
 }

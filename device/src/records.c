@@ -61,6 +61,29 @@ static int find_record(mrd *device, unsigned log, uint64_t wanted, uint32_t *at)
     return 0;
 }
 
+/* The newest records were appended a moment ago, and nothing need be read to find them. */
+bool mrd_find_recent(const mrd *device, unsigned log, uint32_t back, mrd_record_place *place) {
+    for (unsigned i = 1; i <= MRD_RECENT && back < MRD_RECENT; i++) {
+        const mrd_recent_ *one = &device->recent[(device->next_recent - i) % MRD_RECENT];
+        if (one->log != log + 1 || back-- > 0) continue;
+        place->body = one->body;
+        place->size = one->size;
+        return true;
+    }
+    return false;
+}
+
+/* Otherwise, what leads to them is followed through the flash. */
+static int find_old(mrd *device, unsigned log, uint64_t seqno, mrd_record_place *place) {
+    uint32_t at;
+    int result = find_record(device, log, seqno, &at);
+    bool found = result == 0 && mrd_is_valid(device, at) && (mrd_append_at(device, at, place) || mrd_record_at(device, at, place));
+    if (result == 0 && !found) result = MRD_RECORD_DAMAGED;
+    /* Power may have been lost while the oldest sector was erased. */
+    if (result == MRD_RECORD_DAMAGED && mrd_serial_of(device, at) == device->oldest) result = MRD_BELOW_HISTORY;
+    return result;
+}
+
 int64_t mrd_get(mrd *device, const char *log, uint64_t seqno, void *buffer, size_t capacity) {
     int index = mrd_find_log(device, log);
     if (index < 0) return MRD_LOG_NOT_FOUND;
@@ -70,15 +93,10 @@ int64_t mrd_get(mrd *device, const char *log, uint64_t seqno, void *buffer, size
 int64_t mrd_get_at(mrd *device, unsigned log, uint64_t seqno, void *buffer, size_t capacity) {
     uint64_t newest = device->log[log].seqno;
     mrd_record_place place;
-    uint32_t at;
     if (seqno == 0) return MRD_SEQNO_INVALID;
     if (seqno > newest) return MRD_ABOVE_TAIL;
     if (newest - seqno >= device->logs[log].history) return MRD_BELOW_HISTORY;
-    int result = find_record(device, log, seqno, &at);
-    bool found = result == 0 && mrd_is_valid(device, at) && (mrd_append_at(device, at, &place) || mrd_record_at(device, at, &place));
-    if (result == 0 && !found) result = MRD_RECORD_DAMAGED;
-    /* Power may have been lost while the oldest sector was erased. */
-    if (result == MRD_RECORD_DAMAGED && mrd_serial_of(device, at) == device->oldest) result = MRD_BELOW_HISTORY;
+    int result = mrd_find_recent(device, log, (uint32_t)(newest - seqno), &place) ? 0 : find_old(device, log, seqno, &place);
     if (result < 0) return result;
     uint32_t size = place.size < capacity ? place.size : (uint32_t)capacity;
     if (size > 0 && mrd_read(device, place.body, buffer, size) < 0) return MRD_READ_FAILED;

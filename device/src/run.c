@@ -15,11 +15,11 @@ typedef struct mrd_row {
 /* A run. What it appends waits in the free part of the burst: log (1), length (2), record. */
 typedef struct mrd_run {
     mrd *device;
-    uint64_t seqno, sequence, start;
-    uint32_t epoch, staged_at, staged;
     int error;
     uint8_t function, attempt, appends, rows;
     volatile bool inside, late; /* see mrd_may_end */
+    uint32_t staged_at, staged;
+    uint64_t seqno, start;
     mrd_row row[MRD_ROWS_MAX];
 } mrd_run;
 
@@ -156,17 +156,22 @@ static unsigned hex_digits(uint64_t value) {
 
 void mr_run_id(char buffer[MR_RUN_ID_MAX + 1]) {
     char *to = buffer;
-    if (running) {
-        const mrd *device = running->device;
-        uint64_t trigger = running->sequence + 1;
-        for (unsigned i = 0; i < running->function; i++) {
-            trigger += device->function[i].on == device->function[running->function].on;
+    mrd_entry entry;
+    uint64_t trigger;
+    uint32_t epoch;
+    if (enter()) {
+        mrd *device = running->device;
+        mrd_function_state_ *state = &device->function[running->function];
+        if (mrd_walk_pending(device, state, &entry, &trigger, &epoch)) {
+            trigger++;
+            for (unsigned i = 0; i < running->function; i++) trigger += device->function[i].on == state->on;
+            to = put_hex(to, device->port->namespace_id, 12);
+            *to++ = '-';
+            to = put_hex(to, epoch, hex_digits(epoch));
+            *to++ = '-';
+            to = put_hex(to, trigger, hex_digits(trigger));
         }
-        to = put_hex(to, device->port->namespace_id, 12);
-        *to++ = '-';
-        to = put_hex(to, running->epoch, hex_digits(running->epoch));
-        *to++ = '-';
-        to = put_hex(to, trigger, hex_digits(trigger));
+        leave(0);
     }
     *to = 0;
 }
@@ -194,20 +199,21 @@ static void put_done(mrd_run *run, uint8_t outcome, unsigned code) {
     if (outcome == MRD_OUTCOME_DEAD) mrd_put_v(device, code);
     device->sequence += 1u + (run->attempt == 1) + (run->rows > 0);
     state->attempt = state->fired = state->full = 0;
+    device->needed -= mrd_run_bytes(device, run->function);
     state->pending--;
     state->skip++;
     state->ended++;
 }
 
 /* What must be left for other runs, if the records of this one run functions. If not, its own end has room already. */
-static uint64_t needed_after(const mrd_run *run, const uint8_t *from) {
+static uint32_t needed_after(const mrd_run *run, const uint8_t *from) {
     const mrd *device = run->device;
-    uint64_t others = mrd_needed(device, -1), more = 0;
+    uint32_t more = 0;
     for (unsigned i = 0; i < run->appends; i++) {
-        more += mrd_needed(device, from[0]) - others;
+        more += device->log[from[0]].bound;
         from += 3 + mrd_load(from + 1, 2);
     }
-    return more == 0 ? 0 : others - mrd_run_bytes(device, run->function) + more;
+    return more == 0 ? 0 : device->needed - mrd_run_bytes(device, run->function) + more;
 }
 
 /* Its records and its DONE, in one burst. */
@@ -294,18 +300,18 @@ static void handle_record(void *argument) {
     one->status = one->function->run(&one->record);
 }
 
-static unsigned call(mrd_run *run, const mrd_entry *entry, uint8_t *data) {
+static unsigned call(mrd_run *run, const mrd_record_place *place, uint8_t *data) {
     mrd *device = run->device;
     const mrd_port *port = device->port;
     handling one;
     int ended = 0;
-    if (entry->body_size > MRD_RUN_RECORD_MAX) return MR_STATUS_RECORD_TOO_LONG;
-    if (mrd_read(device, entry->body, data, entry->body_size) < 0) return -MRD_READ_FAILED;
+    if (place->size > MRD_RUN_RECORD_MAX) return MR_STATUS_RECORD_TOO_LONG;
+    if (mrd_read(device, place->body, data, place->size) < 0) return -MRD_READ_FAILED;
     one.function = &device->functions[run->function];
     one.record.log = one.function->on;
     one.record.seqno = run->seqno;
     one.record.data = data;
-    one.record.size = entry->body_size;
+    one.record.size = place->size;
     one.record.attempt = run->attempt;
     one.status = 0;
     uint32_t limit_ms = one.function->timeout_ms ? one.function->timeout_ms : TIMEOUT_MS;
@@ -326,13 +332,13 @@ static int run_one(mrd *device, uint8_t function) {
     mrd_function_state_ *state = &device->function[function];
     uint8_t attempts = attempts_of(&device->functions[function]);
     unsigned code = FUNCTION_FAILED;
-    mrd_entry entry;
+    mrd_record_place place;
     mrd_run run;
     run.staged = 0;
     run.error = 0;
     run.appends = run.rows = 0;
     run.inside = run.late = false;
-    if (!mrd_find_pending(device, state, &entry, &run.sequence, &run.epoch)) return 0;
+    if (!mrd_find_pending(device, function, &place)) return 0;
     run.device = device;
     run.function = function;
     run.seqno = oldest_pending(device, state);
@@ -342,14 +348,14 @@ static int run_one(mrd *device, uint8_t function) {
     int result = device->careful ? mrd_flush(device) : 0;
     if (result == 0 && !crashed) result = begin_attempt(device, state, function);
     if (result < 0 && result != MRD_FULL) return result;
-    run.start = mrd_clock(device);
+    run.start = mrd_last_clock(device);
     run.staged_at = mrd_align(device->used, device->grain);
-    if (!crashed && result == 0) code = call(&run, &entry, data);
-    else if (entry.body_size <= sizeof data) mrd_read(device, entry.body, data, entry.body_size);
+    if (!crashed && result == 0) code = call(&run, &place, data);
+    else if (place.size <= sizeof data) mrd_read(device, place.body, data, place.size);
     if (result == 0) result = code == 0 ? commit(&run, MRD_OUTCOME_DONE, 0) : MRD_BATCH_TOO_LARGE;
     if (result == MRD_BATCH_TOO_LARGE && run.attempt >= attempts) {
         if (code == 0) code = -MRD_BATCH_TOO_LARGE;
-        result = give_up(&run, data, entry.body_size <= sizeof data ? entry.body_size : 0, code);
+        result = give_up(&run, data, place.size <= sizeof data ? place.size : 0, code);
     } else if (result == MRD_BATCH_TOO_LARGE) {
         state->attempt = run.attempt;
         state->not_before = device->uptime_ms + ((uint32_t)BACKOFF_MS << (run.attempt - 1));
@@ -359,7 +365,7 @@ static int run_one(mrd *device, uint8_t function) {
     /* It is not the function's fault: the same attempt is made again. Only losses of power, or records that run many functions, can
      * take the room that was left for it. If nothing but runs can make room, they must end. */
     if (mrd_runs_block(device) && state->full++ >= FULL_MAX) {
-        result = give_up(&run, data, entry.body_size <= sizeof data ? entry.body_size : 0, -MRD_FULL);
+        result = give_up(&run, data, place.size <= sizeof data ? place.size : 0, -MRD_FULL);
         if (result == MRD_FULL) result = give_up(&run, data, UINT32_MAX, -MRD_FULL);
     }
     if (result == MRD_FULL) state->not_before = device->uptime_ms + BACKOFF_MS;

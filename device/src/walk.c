@@ -211,7 +211,7 @@ void mrd_walk_begin(mrd_walk *walk, mrd *device, const mrd_header *header) {
 bool mrd_take_burst(mrd_walk *walk) {
     uint8_t head[MRD_BURST_HEAD], bytes[MRD_WINDOW];
     uint32_t at = walk->sector + walk->at;
-    if (mrd_read(walk->device, at, head, sizeof head) < 0) return false;
+    if (walk->limit - walk->at <= MRD_BURST_HEAD || mrd_read(walk->device, at, head, sizeof head) < 0) return false;
     uint32_t length = (uint32_t)mrd_load(head, 2), crc = mrd_crc_chain(walk->crc);
     if (length == 0 || length > walk->limit - walk->at - MRD_BURST_HEAD) return false;
     crc = mrd_crc(crc, head, 2);

@@ -1,6 +1,8 @@
 /* records.c - what the calls of a device return, and what it refuses. */
 #include "../src/internal.h"
 #include "check.h"
+#define MILLRACE_DEVICE pass
+#include "millrace.h"
 
 const char *checking = "records";
 
@@ -77,6 +79,84 @@ static void the_clock_goes_on_after_a_restart(void) {
     CHECK(mrd_clock(&device) >= 1700000005000);
 }
 
+/* A time that would not fit into what keeps it is a mistake of whoever tells it, and would make the clock go back at the next start. */
+static void a_time_that_cannot_be_is_not_taken(void) {
+    static const uint8_t record[400];
+    mrd_nap nap;
+    blank(4, 4096);
+    EQUAL(reopen(3), 0);
+    EQUAL(mrd_set_clock(&device, 1700000000000), 0);
+    for (unsigned bits = 42; bits < 64; bits++) EQUAL(mrd_set_clock(&device, ((uint64_t)1 << bits) + 1800000000000), 0);
+    EQUAL(mrd_set_clock(&device, UINT64_MAX), 0);
+    EQUAL(mrd_clock(&device), 1700000000000);
+    EQUAL(mrd_set_clock(&device, ((uint64_t)1 << 42) - 1), 0);
+    EQUAL(mrd_clock(&device), ((uint64_t)1 << 42) - 1);
+    /* It goes on, in each sector and over each start. */
+    uint64_t before = mrd_clock(&device);
+    for (unsigned i = 0; i < 30; i++) {
+        flash.ms += 1000;
+        CHECK(mrd_append(&device, "raw", record, sizeof record, NULL) > 0);
+        EQUAL(mrd_sleep(&device, &nap), 0);
+        EQUAL(reopen(3), 0);
+        if (i % 2 == 0) CHECK(mrd_wake(&device, &nap, i % 4 == 0 ? UINT64_MAX : (uint64_t)1 << 63));
+        CHECK(mrd_clock(&device) > before && mrd_clock(&device) < before + 10000);
+        before = mrd_clock(&device);
+    }
+}
+
+int pass_handle(const mr_record *record) {
+    (void)record;
+    return 0;
+}
+
+/* A flash whose area ends where the memory ends: a read beyond it is found by the sanitizer. */
+static void nothing_is_read_behind_the_area(void) {
+    static const mrd_function pass = {"pass", pass_handle, "raw", 3, NULL, 0};
+    static const uint8_t record[200];
+    mrd_walk walk;
+    if (flash.bytes) mrd_flash_close(&flash);
+    CHECK(mrd_flash_open(&flash, NULL, 4, 4096, 1, 256, 7) == 0);
+    flash.port.mapped = flash.bytes;
+    flash.virtual_time = true;
+    EQUAL(reopen(3), 0);
+    /* The last burst of the last sector ends where the area ends. */
+    while (device.serial != 3 || device.head < 4096) {
+        CHECK(mrd_append(&device, "raw", record, sizeof record, NULL) > 0);
+        EQUAL(mrd_sync(&device), 0);
+    }
+    EQUAL(reopen(3), 0);
+    EQUAL(device.head, 4096);
+    /* No burst begins in the last bytes. */
+    for (uint32_t left = 1; left <= MRD_BURST_HEAD; left++) {
+        walk.device = &device;
+        walk.sector = 3 * 4096;
+        walk.limit = 4096;
+        walk.at = 4096 - left;
+        CHECK(!mrd_take_burst(&walk));
+    }
+    /* The length of a burst that a run needs changes after the start. */
+    uint32_t cursor;
+    for (uint16_t length = 0xFFFE; length > 0x3FFF; length = (uint16_t)(length - 0x1FFF)) {
+        mrd_flash_close(&flash);
+        CHECK(mrd_flash_open(&flash, NULL, 4, 4096, 1, 256, 7) == 0);
+        flash.port.mapped = flash.bytes;
+        flash.virtual_time = true;
+        do {
+            EQUAL(mrd_open(&device, &flash.port, logs, 3, &pass, 1, memory, 8 * MRD_WORDS(3, 1, 512)), 0);
+            while (device.function[0].pending > 0) CHECK(mrd_step(&device) >= 0);
+            cursor = device.serial * 4096 + device.head;
+            CHECK(mrd_append(&device, "raw", record, sizeof record, NULL) > 0);
+            EQUAL(mrd_sync(&device), 0);
+        } while (cursor < 3 * 4096 + 2048);
+        EQUAL(mrd_open(&device, &flash.port, logs, 3, &pass, 1, memory, 8 * MRD_WORDS(3, 1, 512)), 0);
+        EQUAL(device.function[0].pending, 1);
+        mrd_store(flash.bytes + device.function[0].cursor, length, 2);
+        /* Entries of two bytes, up to the end of the sector. */
+        memset(flash.bytes + device.function[0].cursor + MRD_BURST_HEAD, MRD_FIRED << 5, 4096 - device.function[0].cursor % 4096 - MRD_BURST_HEAD);
+        CHECK(mrd_step(&device) >= 0);
+    }
+}
+
 static void a_full_flash_refuses_or_drops(void) {
     static const uint8_t record[100];
     mrd_status status;
@@ -92,6 +172,10 @@ static void a_full_flash_refuses_or_drops(void) {
     mrd_stat(&device, &status);
     EQUAL(status.lost, 0);
     EQUAL(status.sectors, 4);
+    /* A host cannot have what is not in flash. */
+    mrd_delivered(&device, status.durable);
+    mrd_delivered(&device, UINT64_MAX);
+    EQUAL(mrd_append(&device, "raw", record, sizeof record, NULL), MRD_FULL);
     mrd_delivered(&device, status.durable - 1);
     CHECK(mrd_append(&device, "raw", record, sizeof record, NULL) > 0);
     device.on_full = MRD_DROP;
@@ -154,6 +238,26 @@ static void damage_is_not_returned_as_a_record(void) {
     EQUAL(reopen(3), 0);
     CHECK(mrd_append(&device, "raw", "x", 1, NULL) > 0);
     EQUAL(mrd_sync(&device), 0);
+}
+
+/* Where the newest records are is remembered; but a record of an older sector is verified, however short a time ago it was appended. */
+static void a_record_behind_the_newest_sector_is_verified(void) {
+    uint8_t record[64], copy[64];
+    memset(record, 'a', sizeof record);
+    blank(4, 2048);
+    EQUAL(reopen(3), 0);
+    int64_t seqno;
+    do seqno = mrd_append(&device, "raw", record, sizeof record, NULL);
+    while (seqno > 0 && device.serial < 2);
+    EQUAL(mrd_sync(&device), 0);
+    for (unsigned back = 0; back < 2; back++) EQUAL(mrd_get(&device, "raw", (uint64_t)seqno - back, copy, sizeof copy), 64);
+    uint32_t at = 2 * 2048 - 1;
+    while (flash.bytes[at] != 'a') at--;
+    flash.bytes[at] ^= 1;
+    EQUAL(mrd_get(&device, "raw", (uint64_t)seqno - 1, copy, sizeof copy), 64); /* the sector was verified a moment ago */
+    memset(device.verified, 0xFF, sizeof device.verified);
+    EQUAL(mrd_get(&device, "raw", (uint64_t)seqno, copy, sizeof copy), 64);
+    EQUAL(mrd_get(&device, "raw", (uint64_t)seqno - 1, copy, sizeof copy), MRD_RECORD_DAMAGED);
 }
 
 static void failing_flash_is_not_written_again(void) {
@@ -261,9 +365,12 @@ int main(void) {
     records_are_read_as_they_were_appended();
     a_flush_waits_for_others();
     the_clock_goes_on_after_a_restart();
+    a_time_that_cannot_be_is_not_taken();
+    nothing_is_read_behind_the_area();
     a_full_flash_refuses_or_drops();
     other_firmware_keeps_the_records();
     damage_is_not_returned_as_a_record();
+    a_record_behind_the_newest_sector_is_verified();
     failing_flash_is_not_written_again();
     other_content_is_refused();
     entries_of_newer_firmware_are_refused();

@@ -169,6 +169,42 @@ static void a_run_that_appends_too_much_is_given_up(void) {
     EQUAL(mrd_latest(&device, "dead"), 1);
 }
 
+static char ran[64];
+static unsigned ran_count;
+
+static int note(const mr_record *record) {
+    ran[ran_count++ % sizeof ran] = record->size == 1 ? ((const char *)record->data)[0] : '?';
+    return 0;
+}
+
+static int append_nothing_often(const mr_record *record) {
+    for (unsigned i = 0; i < 300; i++) {
+        if (mr_append("out", record->data, 0) < 0) break;
+    }
+    return 0;
+}
+
+/* A DONE counts at most 255 records: a run that appends more keeps none of them. And a function gets records of at most 256 bytes. */
+static void a_run_has_limits(void) {
+    static const mrd_function often = {"often", append_nothing_often, "in", 1, "dead", 0}, noting = {"note", note, "in", 1, "dead", 0};
+    static uint64_t wide[MRD_WORDS(3, 1, 4096)];
+    static const uint8_t record[300] = {4};
+    blank(16384, 8, 8);
+    EQUAL(mrd_open(&device, &flash.port, logs, 3, &often, 1, wide, sizeof wide), 0);
+    EQUAL(mrd_append(&device, "in", "a", 1, NULL), 1);
+    settle();
+    EQUAL(mrd_latest(&device, "out"), 0);
+    EQUAL(mrd_latest(&device, "dead"), 1);
+    blank(4096, 8, 8);
+    start(&noting, 1);
+    EQUAL(mrd_append(&device, "in", record, 257, NULL), 1);
+    EQUAL(mrd_append(&device, "in", record, 256, NULL), 2);
+    ran_count = 0;
+    settle();
+    EQUAL(ran_count, 1);
+    EQUAL(mrd_latest(&device, "dead"), 1);
+}
+
 static void functions_take_turns(void) {
     static const mrd_function both[] = {{"copy", copy_handle, "in", 3, "dead", 0}, {"again", copy_handle, "in", 3, NULL, 0}};
     blank(4096, 8, 8);
@@ -184,6 +220,90 @@ static void functions_take_turns(void) {
     EQUAL(mrd_latest(&device, "out"), 11);
 }
 
+static void append_letters(const char *log, const char *letters) {
+    for (; *letters; letters++) CHECK(mrd_append(&device, log, letters, 1, NULL) > 0);
+}
+
+/* The numbers of logs and functions are others in the sectors of other firmware. Its pending records are those of the log with this name. */
+static void pending_runs_outlive_their_firmware(void) {
+    static const mrd_log older[] = {{"in", 1000, 0}, {"out", 1000, 0}}, newer[] = {{"out", 1000, 0}, {"more", 9, 0}, {"in", 1000, 0}};
+    static const mrd_function noting[] = {{"idle", copy_handle, "out", 3, NULL, 0}, {"note", note, "in", 3, NULL, 0}};
+    for (unsigned sectors = 0; sectors < 3; sectors++) {
+        char id[MR_RUN_ID_MAX + 1];
+        blank(4096, 8, 8);
+        EQUAL(mrd_open(&device, &flash.port, older, 2, noting + 1, 1, memory, 8 * MRD_WORDS(2, 1, 512)), 0);
+        append_letters("in", "ab");
+        append_letters("out", "XY");
+        EQUAL(mrd_sync(&device), 0);
+        /* The older firmware, and then the newer one, may have begun sectors. */
+        for (uint32_t begun = device.serial; device.serial < begun + (sectors > 1); mrd_sync(&device)) append_letters("out", "ZZZZZZZZZZZZZZZZZZZZ");
+        append_letters("in", "c");
+        EQUAL(mrd_sync(&device), 0);
+        EQUAL(mrd_open(&device, &flash.port, newer, 3, noting + 1, 1, memory, 8 * MRD_WORDS(3, 1, 512)), 0);
+        if (sectors > 0) append_letters("in", "d");
+        if (sectors > 0) EQUAL(mrd_sync(&device), 0);
+        if (sectors > 1) EQUAL(mrd_open(&device, &flash.port, newer, 3, noting + 1, 1, memory, 8 * MRD_WORDS(3, 1, 512)), 0);
+        ran_count = 0;
+        settle();
+        EQUAL(ran_count, sectors > 0 ? 4 : 3);
+        EQUAL(memcmp(ran, "abcd", ran_count), 0);
+        mr_run_id(id);
+        EQUAL(id[0], 0);
+    }
+}
+
+static int fail_always(const mr_record *record) {
+    (void)record;
+    ran_count++;
+    return 1;
+}
+
+/* A device that sleeps between two attempts does not forget the first one; and what it remembers is not that of another function. */
+static void attempts_are_counted_across_sleep(void) {
+    static const mrd_function failing[] = {{"note", note, "out", 3, NULL, 0}, {"fail", fail_always, "in", 3, "dead", 0}};
+    mrd_nap nap = {{0}};
+    for (unsigned changes = 0; changes < 2; changes++) {
+        blank(4096, 8, 8);
+        flash.port.reset_reason = MRD_RESET_POWER;
+        start(failing, 2);
+        append_letters("in", "x");
+        ran_count = 0;
+        for (unsigned wake = 0; wake < 10; wake++) {
+            CHECK(mrd_step(&device) >= 0);
+            EQUAL(mrd_sleep(&device, &nap), 0);
+            flash.ms += 60000;
+            start(changes && wake == 1 ? failing + 1 : failing, changes && wake == 1 ? 1 : 2);
+            CHECK(mrd_wake(&device, &nap, 60000));
+            if (device.function_count == 2) EQUAL(device.function[0].attempt, 0);
+        }
+        EQUAL(mrd_latest(&device, "dead"), 1);
+        CHECK(ran_count >= 3 && ran_count <= (changes ? 6 : 3));
+    }
+}
+
+/* A record that is found without a walk leaves the cursor where it is; but not in a sector that has to be dropped. */
+static void a_function_that_is_always_behind_keeps_no_sector(void) {
+    static const mrd_function noting = {"note", note, "in", 3, NULL, 0};
+    mrd_status status;
+    blank(4096, 8, 8);
+    start(&noting, 1);
+    append_letters("in", "ab");
+    ran_count = 0;
+    unsigned here = 0;
+    for (unsigned i = 2; device.serial < 20; i++) {
+        uint32_t serial = device.serial;
+        char letter = (char)('a' + i % 26);
+        EQUAL(mrd_append(&device, "in", &letter, 1, NULL), i + 1);
+        CHECK(mrd_step(&device) >= 0);
+        here = device.serial == serial ? here + 1 : 0;
+        if (here > 3) CHECK(device.function[0].cursor - device.sector < 4096);
+        EQUAL(ran_count, i - 1);
+        EQUAL(ran[(ran_count - 1) % sizeof ran], 'a' + (i - 2) % 26);
+        mrd_stat(&device, &status);
+        EQUAL(status.pending, 2);
+    }
+}
+
 int main(int words_count, char **words) {
     uint64_t first = 1, last = 8, every = 5, runs = 0;
     static char name[100];
@@ -197,6 +317,10 @@ int main(int words_count, char **words) {
     a_run_that_resets_the_device_ends_as_a_dead_letter(NULL);
     a_run_that_appends_too_much_is_given_up();
     functions_take_turns();
+    a_run_has_limits();
+    pending_runs_outlive_their_firmware();
+    attempts_are_counted_across_sleep();
+    a_function_that_is_always_behind_keeps_no_sector();
     checking = name;
     for (uint64_t seed = first; seed <= last; seed++) {
         snprintf(name, sizeof name, "runs --seed %llu, without a loss", (unsigned long long)seed);

@@ -32,7 +32,7 @@ static bool take_item(mrd_identity *identity, uint8_t tag, const uint8_t *value,
     case TOKEN:
         identity->token = value;
         identity->token_bytes = size;
-        return size > 0;
+        return size > MRW_HASH; /* a body, and a signature behind it */
     default: return true;
     }
 }

@@ -59,7 +59,10 @@ static uint16_t begin_transfer(mrd_provision *provision, const mrd_serial_frame 
     provision->at = 0;
     provision->size = (uint16_t)(frame->size == 2 ? frame->data[0] | frame->data[1] << 8 : 0);
     memset(provision->bytes, 0xFF, sizeof provision->bytes);
-    if (provision->size > MRD_IDENTITY_MAX) return -MRD_IDENTITY_INVALID;
+    if (provision->size > MRD_IDENTITY_MAX) {
+        provision->size = 0; /* there is no room for what a peer may send although it is refused */
+        return -MRD_IDENTITY_INVALID;
+    }
     /* A question. Whether it is the same identity is only known when all of it has come. */
     if (provision->size == 0 && !may && (has_identity(area, 0) || has_identity(area, 1))) return -MRD_IDENTITY_KEPT;
     return GO_ON;

@@ -107,6 +107,9 @@ static int take_item(mrd_uplink *uplink, uint64_t number, const mrw_item *item) 
     mrd *device = uplink->device;
     char name[NAME_TEXT];
     int log = -1;
+    uint64_t source = device->sender[uplink->sender].namespace_id;
+    /* The capability may have expired, or been replaced by another one, since the LINK. */
+    if (!mrd_uplink_may(uplink, MRD_MAY_LINK, MRD_OF_NAMESPACE, NULL, 0, source)) return -RIGHT_MISSING;
     if (!item->is_void) {
         if (item->function.size > 0) return -FUNCTION_NOT_FOUND;
         if (item->log.size > MRD_NAME_MAX) return MRD_LOG_NOT_FOUND;
@@ -114,9 +117,7 @@ static int take_item(mrd_uplink *uplink, uint64_t number, const mrw_item *item) 
         name[item->log.size] = 0;
         log = mrd_find_log(device, name);
         if (log < 0) return MRD_LOG_NOT_FOUND;
-        uint64_t source = device->sender[uplink->sender].namespace_id;
-        bool permitted = mrd_uplink_may(uplink, MRD_MAY_LINK, MRD_OF_NAMESPACE, NULL, 0, source) &&
-                         mrd_uplink_may(uplink, MRD_MAY_APPEND, MRD_OF_LOG, &item->log, item->data.size, source);
+        bool permitted = mrd_uplink_may(uplink, MRD_MAY_APPEND, MRD_OF_LOG, &item->log, item->data.size, source);
         if (!(device->logs[log].flags & MRD_COMMANDS) || !permitted) return -RIGHT_MISSING;
         if (item->data.size + MRD_SENDER_BYTES > mrd_record_max(device, (unsigned)log)) return MRD_RECORD_TOO_LONG;
     }

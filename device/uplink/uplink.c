@@ -114,6 +114,13 @@ static void connect(mrd_uplink *uplink) {
         greet(uplink);
         return;
     }
+    /* The random bytes of a start may be made from its epoch: before the first are used, it is in flash, so no other start has the same. If the
+     * flash is full, the epoch cannot be written before a connection has made room. */
+    if (uplink->device->opening) mrd_reserve(uplink->device, 0, 0);
+    if (mrd_flush(uplink->device) < 0) {
+        lose(uplink, MRD_FLUSH_FAILED);
+        return;
+    }
     if (!line->random || line->random(line->context, nonce, sizeof nonce) != 0) {
         lose(uplink, MRD_SETTING_INVALID);
         return;

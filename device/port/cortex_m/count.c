@@ -82,7 +82,7 @@ static void count_appends(void) {
         if (mrd_sync(&device) < 0) board_end(false);
         flushes += board_counted();
     }
-    number("append a record of 16 bytes", appends / TIMES, 400);
+    number("append a record of 16 bytes", appends / TIMES, 308);
     number("flush it", flushes / TIMES, 530);
     programs = programmed = erases = 0;
     for (unsigned i = 0; i < 1000; i++) {
@@ -116,7 +116,7 @@ static void count_runs(void) {
         mrd_sync(&device);
     }
     if (mrd_latest(&device, "smooth") != TIMES) board_end(false);
-    number("run a function that appends a record", runs / TIMES, 2050);
+    number("run a function that appends a record", runs / TIMES, 1350);
     begun = 0;
     for (unsigned i = 0; i < TIMES; i++) {
         now += 1000;
@@ -125,7 +125,7 @@ static void count_runs(void) {
         if (mrd_step(&device) < 0) board_end(false);
         mrd_sync(&device);
     }
-    number("from an append to the first instruction of its function", begun / TIMES, 1600);
+    number("from an append to the first instruction of its function", begun / TIMES, 725);
 }
 
 int main(void) {
@@ -134,11 +134,11 @@ int main(void) {
     append("raw");
     mrd_sync(&device);
     count_appends();
-    count_gets("get the newest record", 0, 400);
-    count_gets("get the tenth-newest record", 9, 1700);
+    count_gets("get the newest record", 0, 185);
+    count_gets("get the tenth-newest record", 9, 295);
     port.mapped = area;
-    count_gets("get the newest record, if the flash is mapped", 0, 325);
-    count_gets("get the tenth-newest record, if the flash is mapped", 9, 1000);
+    count_gets("get the newest record, if the flash is mapped", 0, 176);
+    count_gets("get the tenth-newest record, if the flash is mapped", 9, 286);
     port.mapped = NULL;
     board_count();
     start(0);

@@ -1,5 +1,6 @@
 /* guard.c - a device verifies capabilities: the vectors of the format, and what a host can do with which capability. */
 #include "host.h"
+#include "millrace_identity.h"
 #include "millrace_remote.h"
 #include "token.h"
 
@@ -331,6 +332,23 @@ static int deliver(uint64_t number, const char *log) {
     return answer;
 }
 
+/* A number that the host passes over. */
+static int deliver_void(uint64_t number) {
+    mrw_item item;
+    mrw_deliver message;
+    memset(&item, 0, sizeof item);
+    memset(&message, 0, sizeof message);
+    item.is_void = true;
+    message.link = h.link;
+    message.first = number;
+    message.items.count = 1;
+    message.items.items = &item;
+    host_say(&h, MRW_DELIVER, ++h.request, &message);
+    answer = 0;
+    let_work();
+    return answer;
+}
+
 static int get_newest(const char *log) {
     mrw_get message;
     memset(&message, 0, sizeof message);
@@ -373,11 +391,26 @@ static void check_requests(void) {
     EQUAL(get_newest("config"), -6132);
     EQUAL(append_to("raw"), -6132);
     EQUAL(append_to("more/x"), MRW_APPENDED);
+    /* Presenting another one in vain gives up the one before. */
+    small.body[small.size - 1] ^= 1;
+    EQUAL(present(&small, channel.open.exporter), -6138);
+    EQUAL(get_newest("raw"), -6132);
+    small.body[small.size - 1] ^= 1;
     EQUAL(present(&small, channel.open.exporter), MRW_DONE);
     EQUAL(append_to("config"), -6132);
     EQUAL(mrd_latest(&device, "config"), 3);
     connect_again();
     EQUAL(get_newest("raw"), -6132);
+}
+
+/* Without a channel, a proof would be bound to nothing: it could be given again in each connection. */
+static void check_without_a_channel(const capability *good) {
+    static const uint8_t nothing[MRW_HASH];
+    mrd_uplink_begin(&uplink, &device, &h.line, "kitchen", NULL, 0);
+    mrd_uplink_guard(&uplink, &guard);
+    connect_again();
+    EQUAL(present(good, nothing), -6138);
+    EQUAL(link_stream(), -6132);
 }
 
 static void check_commands(void) {
@@ -436,13 +469,77 @@ static void check_commands(void) {
     EQUAL(deliver(4, "config"), -6132);
     EQUAL(mrd_latest(&device, "config"), 2);
     EQUAL(mrd_latest(&device, "more/x"), 1);
+    /* A capability that has expired since the LINK passes over no number either, and writes nothing. */
+    EQUAL(deliver_void(4), -6132);
+    EQUAL(device.sender[0].number, 3);
+    other = narrow(good, 2, 1600000000);
+    EQUAL(present(&other, channel.open.exporter), MRW_DONE);
+    EQUAL(deliver_void(4), -6132);
+    EQUAL(device.sender[0].number, 3);
+    EQUAL(present(&good, channel.open.exporter), MRW_DONE);
+    EQUAL(deliver_void(4), MRW_DELIVERED);
+    EQUAL(device.sender[0].number, 4);
     check_requests();
+    check_without_a_channel(&good);
+    mrd_flash_close(&flash);
+}
+
+/* ---- random bytes ---- */
+
+static mrd_random source;
+static uint8_t first_said[MRW_M1_MAX];
+
+static int random_of_start(void *context, void *bytes, size_t size) {
+    (void)context;
+    mrd_random_fill(&source, bytes, size);
+    return 0;
+}
+
+static long note_said(void *context, const void *bytes, size_t size) {
+    (void)context;
+    memcpy(first_said, bytes, size < sizeof first_said ? size : sizeof first_said);
+    return (long)size;
+}
+
+static long say_nothing(void *context, void *bytes, size_t size) {
+    (void)context, (void)bytes, (void)size;
+    return 0;
+}
+
+/* A board without a source of random bytes begins each start with its epoch, as examples/board.c does. Power is lost before the device has appended
+ * anything: if the next start said the same, whoever has recorded the answers could give them again, and they would be valid. */
+static void check_starts(void) {
+    static const uint8_t seed[MRD_SEED_BYTES] = {7};
+    uint8_t said[4][MRW_M1_MAX];
+    CHECK(mrd_flash_open(&flash, NULL, 8, 4096, 8, 8, 7) == 0);
+    flash.virtual_time = true;
+    host_begin(&h, 4096);
+    line.random = random_of_start;
+    line.send = note_said;
+    line.receive = say_nothing;
+    for (unsigned i = 0; i < 4; i++) {
+        mrd_flash_on(&flash);
+        flash.ms = 5;
+        EQUAL(mrd_open(&device, &flash.port, logs, 4, NULL, 0, memory, sizeof memory), 0);
+        uint32_t start[3] = {device.epoch, device.serial, flash.ms};
+        mrd_random_begin(&source, seed, start, sizeof start);
+        mrd_uplink_begin(&uplink, &device, &line, "kitchen", shakes[0].token, shakes[0].size);
+        /* In the last start but one, the flash fails before the first byte. */
+        if (i == 2) mrd_flash_cut(&flash, 1, MRD_CUT_PREFIX, 3);
+        memset(first_said, 0, sizeof first_said);
+        mrd_uplink_step(&uplink);
+        memcpy(said[i], first_said, sizeof first_said);
+        EQUAL(uplink.error, i == 2 ? MRD_FLUSH_FAILED : 0);
+        if (i == 2) EQUAL(first_said[0], 0);
+        for (unsigned j = 0; j < i; j++) CHECK(memcmp(said[i], said[j], sizeof first_said) != 0);
+    }
     mrd_flash_close(&flash);
 }
 
 int main(void) {
     check_vectors();
     check_commands();
+    check_starts();
     fprintf(stderr, "guard: %u tokens, %u actions: ok\n", (unsigned)(sizeof vectors / sizeof *vectors), (unsigned)(sizeof evaluations / sizeof *evaluations));
     return 0;
 }

@@ -52,7 +52,7 @@ int main(void) {
         EQUAL(mrd_identity_read(&one, bytes, at), MRD_IDENTITY_INVALID);
     }
     /* Items that are too long, too short, or missing; the checksum is right. */
-    static const struct { uint8_t tag; size_t length; } odd[] = {{1, 5}, {1, 7}, {2, 0}, {2, 65}, {3, 41}, {4, 31}, {5, 0}, {6, 128}, {6, 0}};
+    static const struct { uint8_t tag; size_t length; } odd[] = {{1, 5}, {1, 7}, {2, 0}, {2, 65}, {3, 41}, {4, 31}, {5, 0}, {5, 1}, {5, 32}, {6, 128}, {6, 0}};
     uint8_t value[200] = {1, 2, 3};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         kitchen();

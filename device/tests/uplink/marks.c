@@ -110,6 +110,21 @@ static void goes_back(void) {
     tear_down();
 }
 
+/* A mark with a right checksum that names slots which do not exist is none. */
+static void knows_two_slots(void) {
+    for (unsigned i = 0; i < 3; i++) {
+        set_up(8);
+        for (uint32_t sector = 0; sector < 2; sector++) {
+            uint8_t *mark = marks.bytes + sector * SECTOR;
+            mark[4 + i] = 2;
+            mrd_store4(mark + 8, mrd_crc(0, mark, 8));
+        }
+        open_marks();
+        EQUAL(mrd_boot_begin(&boot), MRD_BOOT_NEW);
+        tear_down();
+    }
+}
+
 /* Numbers go on after the last one. */
 static void overflows(void) {
     set_up(8);
@@ -172,6 +187,7 @@ int main(void) {
     unsigned losses = 0;
     checking = "marks";
     goes_back();
+    knows_two_slots();
     overflows();
     writes_the_other_slot();
     refuses();

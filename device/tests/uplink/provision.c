@@ -215,6 +215,9 @@ static void what_is_no_identity_is_refused(void) {
     EQUAL(exchange(5, 0, size, sizeof size), 6340); /* 513 bytes */
     memset(size, 0xFF, sizeof size);
     EQUAL(exchange(5, 0, size, sizeof size), 6340);
+    /* And there is no room for what a peer sends although it was refused. */
+    for (uint16_t number = 1; number <= 8; number++) EQUAL(exchange(5, number, kitchen.bytes, 100), number == 1 ? 6340 : AGAIN);
+    EQUAL(provision.at, 0);
     /* More than was announced. */
     size[0] = 100, size[1] = 0;
     EQUAL(exchange(6, 0, size, sizeof size), GO_ON);

@@ -25,6 +25,7 @@ static mrd_uplink uplink;
 static host h;
 static unsigned answers;
 static int answer; /* the type of the last answer, or the number of a refusal */
+static int refusal; /* the code in the last DELIVERED, or 0 */
 static uint64_t seqno, next;
 static mrw_record records[15];
 static unsigned count;
@@ -38,12 +39,17 @@ static void note_answer(host *of, const mrw_frame *frame) {
     mrw_seqno newest;
     mrw_appended appended;
     mrw_records many;
+    mrw_delivered delivered;
     (void)of;
     answers++;
+    CHECK(uplink.out_end <= MRW_RECORD_HEAD + MRD_FRAME_MAX);
     answer = frame->type;
     if (frame->type == MRW_FAILURE) {
         EQUAL(mrw_decode(frame, MRW_FAILURE, &failure), 0);
         answer = -(int)strtol((const char *)failure.code.at + 2, NULL, 10);
+    } else if (frame->type == MRW_DELIVERED) {
+        EQUAL(mrw_decode(frame, MRW_DELIVERED, &delivered), 0);
+        refusal = delivered.refused.given ? (int)strtol((const char *)delivered.refused.code.at + 2, NULL, 10) : 0;
     } else if (frame->type == MRW_SEQNO) {
         EQUAL(mrw_decode(frame, MRW_SEQNO, &newest), 0);
         seqno = newest.seqno;
@@ -241,6 +247,8 @@ static void check_appends(void) {
     checking = "appends";
     begin(true);
     connect_again();
+    /* Before it attaches, what it has is in flash: its OPEN, too, whose epoch the host gets to know. */
+    CHECK(device.used == 0 && !device.opening);
     EQUAL(latest("raw"), MRW_SEQNO);
     EQUAL(seqno, 0);
     EQUAL(get("raw", 0), MRD_ABOVE_TAIL);
@@ -272,6 +280,67 @@ static void check_appends(void) {
     EQUAL(count, 1);
     EQUAL(range("wide", 2, 9), MRW_FRAME_TOO_LONG);
     CHECK(uplink.attached);
+    /* There is room for frames of 448 bytes: a longer one ends the connection, at once, and the next one is as good as the first. */
+    mrw_append message;
+    memset(&message, 0, sizeof message);
+    message.log = text("wide");
+    message.data.at = bytes;
+    message.data.size = 430;
+    host_say(&h, MRW_APPEND, ++h.request, &message);
+    mrd_uplink_step(&uplink);
+    CHECK(!uplink.attached);
+    EQUAL(uplink.error, MRW_FRAME_TOO_LONG);
+    connect_again();
+    EQUAL(mrd_latest(&device, "wide"), 2);
+}
+
+/* Writes the head of a frame with a map. */
+static mrw_writer begin_raw(uint8_t type, uint32_t keys) {
+    mrw_writer to = {h.out.bytes + h.out.size + 4, 400, 0, false, NULL, NULL};
+    mrw_write_array(&to, 5);
+    mrw_write_uint(&to, type);
+    mrw_write_uint(&to, ++h.request);
+    mrw_write_uint(&to, 0);
+    mrw_write_nil(&to);
+    mrw_write_map(&to, keys);
+    return to;
+}
+
+static int end_raw(const mrw_writer *to) {
+    unsigned before = answers;
+    mrd_store4(to->bytes - 4, (uint32_t)to->size);
+    h.out.size += to->size + 4;
+    let_work(5);
+    EQUAL(answers, before + 1);
+    return answer;
+}
+
+/* A LATEST of a log, with another key, that of the log or one that nobody knows. */
+static int ask_twice(const char *key, const char *log, const char *other) {
+    mrw_writer to = begin_raw(MRW_LATEST, 2);
+    mrw_write_text(&to, text("log"));
+    mrw_write_text(&to, text(log));
+    mrw_write_text(&to, text(key));
+    mrw_write_text(&to, text(other));
+    return end_raw(&to);
+}
+
+/* A LATEST with bytes behind it. */
+static int ask_more(void) {
+    mrw_writer to = begin_raw(MRW_LATEST, 1);
+    mrw_write_text(&to, text("log"));
+    mrw_write_text(&to, text("config"));
+    mrw_write_nil(&to);
+    return end_raw(&to);
+}
+
+/* The name of a log, with a zero and more behind it, for which another right may hold. */
+static int ask_with_zero(void) {
+    mrw_bytes name = {"raw\0x", 5};
+    mrw_latest message;
+    memset(&message, 0, sizeof message);
+    message.log = name;
+    return ask(MRW_LATEST, &message);
 }
 
 static void check_refusals(void) {
@@ -296,9 +365,93 @@ static void check_refusals(void) {
     message.function.at = NULL;
     message.key = text("k");
     EQUAL(ask(MRW_APPEND, &message), -6025);
+    /* A key that comes twice could have two meanings for who checks rights and for who acts. */
+    EQUAL(ask_twice("log", "config", "raw"), MRW_FRAME_MALFORMED);
+    EQUAL(ask_twice("log", "config", "config"), MRW_FRAME_MALFORMED);
+    EQUAL(ask_twice("none", "config", "raw"), MRW_SEQNO);
+    EQUAL(ask_more(), MRW_FRAME_MALFORMED);
+    EQUAL(ask_with_zero(), MRD_NAME_INVALID);
     EQUAL(latest("config"), MRW_SEQNO);
     EQUAL(seqno, 2);
     CHECK(uplink.attached);
+    mrd_flash_close(&flash);
+}
+
+/* Two records that leave any number of bytes of the frame: what stands behind them fits, too. */
+static void check_frames_of_all_lengths(void) {
+    uint8_t bytes[300] = {0};
+    checking = "frames of all lengths";
+    begin(true);
+    connect_again();
+    for (unsigned length = 180; length < 260; length++) {
+        uint64_t first = (uint64_t)mrd_latest(&device, "wide") + 1;
+        for (unsigned i = 0; i < 2; i++) CHECK(mrd_append(&device, "wide", bytes, length, NULL) > 0);
+        EQUAL(range("wide", first, 9), MRW_RECORDS);
+        CHECK(count == 2 || (count == 1 && length > 200));
+        EQUAL(next, first + count);
+    }
+    mrd_flash_close(&flash);
+}
+
+/* ---- commands, without a guard ---- */
+
+static int ask_link(uint64_t life, bool given) {
+    mrw_link message;
+    memset(&message, 0, sizeof message);
+    message.stream = text("kitchen");
+    message.namespace_id = 99;
+    message.epoch = 1;
+    message.life.given = given;
+    message.life.number = life;
+    message.life.id = 5;
+    int result = ask(MRW_LINK, &message);
+    h.link = h.request;
+    return result;
+}
+
+static int ask_deliver(uint64_t link, uint64_t number, mrw_bytes log, size_t length) {
+    mrw_item item;
+    mrw_deliver message;
+    memset(&item, 0, sizeof item);
+    memset(&message, 0, sizeof message);
+    item.log = log;
+    item.data.at = data;
+    item.data.size = length;
+    message.link = link;
+    message.first = number;
+    message.items.count = 1;
+    message.items.items = &item;
+    refusal = 0;
+    return ask(MRW_DELIVER, &message);
+}
+
+static void check_commands(void) {
+    static const char *long_name = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
+    checking = "commands";
+    begin(true);
+    EQUAL(mrd_open(&device, &flash.port, logs, 4, functions, 2, memory, 8 * MRD_WORDS(4, 2, 256)), 0);
+    connect_again();
+    for (uint64_t link = 0; link < 2; link++) EQUAL(ask_deliver(link, 1, text("config"), 8), MRW_MESSAGE_UNEXPECTED); /* before a LINK */
+    EQUAL(ask_link(0, false), MRW_FRAME_MALFORMED);
+    EQUAL(ask_link(3, true), MRW_LINKED);
+    EQUAL(ask_deliver(h.link + 1, 1, text("config"), 8), MRW_MESSAGE_UNEXPECTED);
+    EQUAL(ask_deliver(h.link, 1, text("config"), 8), MRW_DELIVERED);
+    EQUAL(refusal, 0);
+    EQUAL(ask_deliver(h.link, 2, text("raw"), 8), MRW_DELIVERED);
+    EQUAL(refusal, 6132);
+    EQUAL(ask_deliver(h.link, 2, text(long_name), 8), MRW_DELIVERED);
+    EQUAL(refusal, 2101);
+    /* The longest command has room beside the number of its sender, and in a burst of its own. */
+    size_t most = mrd_record_max(&device, WIDE) - MRD_SENDER_BYTES;
+    EQUAL(ask_deliver(h.link, 2, text("wide"), most + 1), MRW_DELIVERED);
+    EQUAL(refusal, 1004);
+    EQUAL(ask_deliver(h.link, 2, text("wide"), most), MRW_DELIVERED);
+    EQUAL(refusal, 0);
+    EQUAL(mrd_latest(&device, "config") * 10 + mrd_latest(&device, "wide"), 11);
+    /* A host that was put back to an earlier life would give the numbers again. */
+    EQUAL(ask_link(2, true), -6081);
+    EQUAL(ask_link(4, true), MRW_LINKED);
+    EQUAL(device.sender[0].number, 2);
     mrd_flash_close(&flash);
 }
 
@@ -393,6 +546,8 @@ int main(void) {
     check_many();
     check_appends();
     check_refusals();
+    check_frames_of_all_lengths();
+    check_commands();
     check_deaf();
     check_fuzzed();
     fprintf(stderr, "remote: %u answers: ok\n", answers);

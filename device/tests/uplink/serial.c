@@ -285,6 +285,43 @@ static void frames_are_found(void) {
     }
 }
 
+/* A frame that the device takes as bytes of the line; returns how many. */
+static long take_line(uint32_t of, uint16_t number, const char *text) {
+    mrd_serial_frame frame = {MRD_SERIAL_DATA, of, number, (uint8_t)strlen(text), {0}};
+    uint8_t bytes[MRD_SERIAL_FRAME_MAX];
+    memcpy(frame.data, text, frame.size);
+    put_all(&down, bytes, mrd_serial_encode(&frame, bytes));
+    return serial.line.receive(&serial, bytes, sizeof bytes);
+}
+
+/* Frames of another session, and one that comes twice, are no bytes of this connection; and a frame is not found in the beginning of a longer one. */
+static void frames_of_others_are_ignored(void) {
+    mrd_serial_frame frame = {MRD_SERIAL_OPEN, 0, 0, 0, {0}}, found;
+    uint8_t bytes[MRD_SERIAL_FRAME_MAX + 2];
+    memset(&up, 0, sizeof up);
+    memset(&down, 0, sizeof down);
+    mrd_serial_begin(&serial, &uart);
+    EQUAL(serial.line.open(&serial), 0);
+    frame.session = serial.session;
+    put_all(&down, bytes, mrd_serial_encode(&frame, bytes));
+    EQUAL(serial.line.receive(&serial, bytes, sizeof bytes), 0);
+    EQUAL(take_line(serial.session, 1, "one"), 3);
+    EQUAL(take_line(serial.session + 1, 2, "other"), 0);
+    EQUAL(take_line(serial.session, 1, "one"), 0);
+    EQUAL(take_line(serial.session, 2, "three"), 5);
+    EQUAL(take_line(serial.session, 4, "gap"), -1);
+    mrd_serial_reader one;
+    memset(&one, 0, sizeof one);
+    frame.kind = MRD_SERIAL_DATA;
+    frame.size = MRD_SERIAL_DATA_MAX;
+    memset(frame.data, 7, sizeof frame.data);
+    size_t size = mrd_serial_encode(&frame, bytes);
+    EQUAL(size, MRD_SERIAL_FRAME_MAX);
+    memset(bytes + size - 1, 9, 2);
+    bytes[size + 1] = 0;
+    for (size_t i = 0; i < size + 2; i++) CHECK(mrd_serial_take(&one, bytes[i], &found) <= 0);
+}
+
 int main(int count, char **words) {
     uint64_t first = 1, last = 12, connections = 0;
     static char name[100];
@@ -295,6 +332,7 @@ int main(int count, char **words) {
         if (strcmp(words[i], "--seed") == 0) first = last = value;
     }
     frames_are_found();
+    frames_of_others_are_ignored();
     a_host_that_calls_is_answered();
     a_lost_frame_costs_seconds();
     checking = name;

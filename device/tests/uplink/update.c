@@ -378,6 +378,24 @@ static void refuses(const char *code, void (*prepare)(world *w)) {
     tear_down(&w);
 }
 
+/* What the host gives is never more than a string, or a number, of the report. */
+static void reports_no_more_than_a_version(void) {
+    static world w;
+    uint8_t bytes[80] = {BEGIN, 5, 0, 0, 0, 100};
+    set_up(&w);
+    memcpy(bytes + 41, "1\",\"x\\\n!", 8);
+    CHECK(give(&w, bytes, 41 + 8));
+    step(&w, false);
+    CHECK(says(&w, "\"version\":\"1?,?x?" "?!\""));
+    CHECK(says(&w, "\"receiving\""));
+    /* No bytes are no image. */
+    bytes[5] = 0;
+    CHECK(give(&w, bytes, 42));
+    step(&w, false);
+    CHECK(says(&w, "\"refused\"") && says(&w, "\"MR6346\""));
+    tear_down(&w);
+}
+
 static void lie(world *w) { w->sender.lies = true; }
 static void shrink(world *w) { w->slots.bytes = new.size - 1; }
 static void break_slot(world *w) { w->broken = true; }
@@ -630,6 +648,7 @@ int main(int count, char **words) {
     refuses("\"MR6346\"", shrink);
     refuses("\"MR6349\"", break_slot);
     refuses_settings();
+    reports_no_more_than_a_version();
     checking = "update, what is sent again";
     asks_again();
     takes_no_other_piece();
