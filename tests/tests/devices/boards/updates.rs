@@ -57,7 +57,7 @@ impl Bench {
         self.starts(version, slot);
     }
 
-    /// As its button does: the flash keeps its bytes. A start of which there is nothing to send is not counted, but the board connects anew.
+    /// As its button does: the flash keeps its bytes, and the board connects anew.
     fn reset_board(&self) {
         let connection = || self.shown()["presence"]["since"].clone();
         let before = connection();
