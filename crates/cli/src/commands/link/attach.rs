@@ -87,14 +87,7 @@ impl fmt::Display for To {
 impl To {
     fn find(args: &AttachArgs, global: &Global) -> Result<Self> {
         if let Some(address) = &args.host {
-            let plain = address.rsplit_once(':').is_some_and(|(host, port)| {
-                !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|port| port > 0)
-            });
-            let bad = || {
-                Code::ValueInvalid
-                    .error(format!("--host is '{address}', and must be HOST:PORT, such as 127.0.0.1:7070"))
-            };
-            return if plain { Ok(To::Tcp(address.clone())) } else { Err(bad()) };
+            return super::check_host(address).map(|()| To::Tcp(address.clone()));
         }
         Ok(match Target::find(global)?.0 {
             // The directory may be that of an application, which has the namespace in it.
