@@ -275,7 +275,7 @@ pub fn remove(namespace: &Namespace, name: &str) -> Result<Vec<Name>> {
             return Ok(());
         }
         devices::forget(tx, name)?;
-        commands::forget(tx, name)?;
+        commands::forget(namespace, tx, name)?;
         kept::forget(tx, name)?;
         updates::forget(tx, name)
     });
