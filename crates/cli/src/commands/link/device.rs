@@ -284,8 +284,8 @@ pub fn not_run(place: &Place, wanted: impl Fn(&str, &str) -> bool) -> Result<Vec
 
 fn rm(place: &Place, name: &str, out: &mut Out) -> Outcome {
     let Place::Local(namespace) = place else {
-        let detail = "a device can be removed only by a command with access to the files of the namespace";
-        return Err(Code::CapabilityDenied.error(detail).into());
+        let detail = "a device is removed by a command with access to the files of the namespace";
+        return Err(Code::LocalOnly.error(detail).into());
     };
     let functions = devices::remove(namespace, name)?;
     if out.json() {
