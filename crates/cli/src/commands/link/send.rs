@@ -9,7 +9,7 @@ use crate::{
 use millrace_node::{
     Code, EventId, Result,
     devices::commands::{self, COMMAND_MAX_BYTES, DEAD_COMMANDS, DeadCommand, Fate},
-    manage::Order,
+    manage::{Order, RecordForDevice},
 };
 use serde::Deserialize;
 use serde_json::json;
