@@ -261,7 +261,7 @@ fn show_unknown(name: &str, all_refused: &[RefusedDevice], out: &mut Out) -> Out
     if out.json() {
         return Ok(out.object(&json!({ "name": name, "refused": refused }))?);
     }
-    out.line(format!("device        {name}, which never was accepted"))?;
+    out.line(format!("device        {name}, which is no device of this namespace"))?;
     refused.into_iter().try_for_each(|refused| show_refused(refused, out))
 }
 

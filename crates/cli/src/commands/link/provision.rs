@@ -69,11 +69,10 @@ fn make(namespace: &Namespace, args: &ProvisionArgs, path: &Path) -> Result<Iden
     let file = create(path)?;
     let made = devices::provision(namespace, &args.name, args.host.as_deref()).inspect_err(|_| undo(path))?;
     let written = made.encode().and_then(|bytes| write(path, file, &Zeroizing::new(bytes)));
-    written.map_err(|error| {
+    written.inspect_err(|_| {
         undo(path);
         // Nobody has it. If it cannot be taken back, the same command says that the name is taken.
         let _ = devices::remove(namespace, &args.name);
-        error
     })?;
     Ok(made)
 }
