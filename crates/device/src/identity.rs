@@ -55,19 +55,24 @@ fn bad(what: impl std::fmt::Display) -> Error {
     Code::DeviceIdentityInvalid.error(what.to_string())
 }
 
+/// Of what was asked for, and not of an identity that there is.
+fn unfit(what: String) -> Error {
+    Code::ValueInvalid.error(what)
+}
+
 impl Identity {
     /// Its bytes.
     ///
     /// # Errors
     ///
-    /// It would be longer than [`IDENTITY_MAX_BYTES`], or a part is too long.
+    /// It would be longer than [`IDENTITY_MAX_BYTES`], or a part is too long (MR1006).
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut items = Vec::new();
         put(&mut items, NAMESPACE, &self.namespace.get().to_le_bytes()[..6]);
         let host = self.host.as_deref().unwrap_or_default();
         for (what, text, most) in [("the name", &*self.name, NAME_MAX), ("the address of the host", host, HOST_MAX)] {
             if text.len() > most || text.contains('\0') {
-                return Err(bad(format!("{what} has {} bytes; the limit is {most}", text.len())));
+                return Err(unfit(format!("{what} has {} bytes; the limit is {most}", text.len())));
             }
         }
         put(&mut items, NAME, self.name.as_bytes());
@@ -83,7 +88,7 @@ impl Identity {
         }
         if HEAD + items.len() > IDENTITY_MAX_BYTES {
             let bytes = HEAD + items.len();
-            return Err(bad(format!("the identity would have {bytes} bytes; the limit is {IDENTITY_MAX_BYTES}")));
+            return Err(unfit(format!("the identity would have {bytes} bytes; the limit is {IDENTITY_MAX_BYTES}")));
         }
         let mut bytes = MAGIC.to_vec();
         bytes.extend([FORMAT, 0]);
@@ -154,7 +159,7 @@ impl Identity {
     pub fn flash_image(&self, sector_bytes: usize, journal_sectors: usize) -> Result<Vec<u8>> {
         let is_size = sector_bytes.is_power_of_two() && (1024..=1 << 18).contains(&sector_bytes);
         if !is_size || journal_sectors > 65_535 || sector_bytes.saturating_mul(journal_sectors) > 1 << 31 {
-            return Err(bad(format!(
+            return Err(unfit(format!(
                 "{journal_sectors} sectors of {sector_bytes} bytes: a sector has 1024 to 262144 bytes, a power of two, and the journal at \
                  most 65535 sectors and 2 GiB"
             )));
@@ -216,7 +221,7 @@ mod tests {
             Identity { token: Some(vec![1; 400]), ..kitchen() },
             Identity { name: "a\0b".into(), ..kitchen() },
         ] {
-            assert_eq!(wrong.encode().unwrap_err().code(), Code::DeviceIdentityInvalid);
+            assert_eq!(wrong.encode().unwrap_err().code(), Code::ValueInvalid);
         }
         for (sector_bytes, sectors) in [(1000, 4), (512, 4), (1 << 19, 4), (4096, 65_536), (1 << 18, 1 << 14)] {
             assert!(kitchen().flash_image(sector_bytes, sectors).is_err(), "{sectors} of {sector_bytes}");

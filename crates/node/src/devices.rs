@@ -17,7 +17,7 @@ pub mod updates;
 pub use import::Import;
 pub use kept::{KeptLog, kept_in, kept_of, still_on_devices, still_on_devices_of};
 pub use pending::{OnDevice, devices_of, pending, pending_of};
-pub use provision::provision;
+pub use provision::{check_name, provision};
 pub use refused::{KnownBy, REFUSED_LOG, RefusedDevice, refused, refused_in};
 pub(crate) use refused::{Refusals, RefusedAttempt};
 
@@ -322,7 +322,7 @@ pub fn remove(namespace: &Namespace, name: &str) -> Result<Vec<Name>> {
             return Ok(());
         }
         devices::forget(tx, name)?;
-        commands::forget(tx, name)?;
+        commands::forget(namespace, tx, name)?;
         kept::forget(tx, name)?;
         updates::forget(tx, name)
     });

@@ -279,3 +279,37 @@ fn a_device_whose_capability_was_revoked_while_it_is_connected_gets_nothing_more
     assert!(flash_has(place, "kitchen.flash").is_empty());
     assert_eq!(waiting(&bench), 1);
 }
+
+#[test]
+fn a_command_for_a_device_that_is_removed_is_a_dead_letter() {
+    let bench = bench();
+    let place = &bench.place;
+    place.run(["device", "send", "kitchen", "config", "a"]).ok();
+    let waits = place.command(["device", "send", "kitchen", "config", "b", "--wait", "100s"]);
+    let failed = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| millrace_tests::end(waits, b""));
+        eventually("both wait", || waiting(&bench) == 2);
+        place.run(["device", "rm", "kitchen"]).ok();
+        waits.join().unwrap()
+    });
+    failed.fails("MR6303", 1);
+    let dead = dead(place);
+    let said: Vec<_> = dead.iter().map(|letter| (letter["data"].as_str(), letter["code"].as_str())).collect();
+    assert_eq!(said, [(Some("a"), Some("MR6303")), (Some("b"), Some("MR6303"))]);
+    // The next one of this name gets neither.
+    place.run(["device", "provision", "kitchen", "--out", "next"]).ok();
+    assert_eq!(waiting(&bench), 0);
+}
+
+#[test]
+fn who_may_send_a_command_and_not_see_its_end_is_told_that_it_was_accepted() {
+    let bench = bench();
+    let place = &bench.place;
+    place.run(["cap", "issue", "--allow", "append=kitchen/config", "--out", "sender.cap"]).ok();
+    let address = format!("mr://127.0.0.1:{}/main", bench.port);
+    let mut command = place.command(["-n", &address, "device", "send", "kitchen", "config", "a", "--wait", "100s"]);
+    command.env("MILLRACE_CAPABILITY", place.path().join("sender.cap"));
+    let failed = millrace_tests::end(command, b"").fails("MR6132", 1);
+    assert!(failed.stderr.contains("command 1 was accepted"), "{}", failed.stderr);
+    assert_eq!(waiting(&bench), 1);
+}

@@ -97,7 +97,7 @@ fn an_image_has_the_identity_twice_and_what_is_no_identity_is_refused() {
     fs::write(&path, &bytes).unwrap();
     place.run(["device", "dump", "kitchen.img"]).fails("MR6344", 1);
     fs::remove_file(&path).unwrap();
-    image(&["--sector-bytes", "1000"]).fails("MR6340", 1);
+    image(&["--sector-bytes", "1000"]).fails("MR1006", 2);
     place.write("kitchen.identity", "something else");
     image(&[]).fails("MR6340", 1);
     let refused = bench.run("kitchen.flash", "--provisioned kitchen.identity --records 1");
@@ -165,4 +165,25 @@ fn a_dump_has_every_record_and_says_what_is_torn_or_damaged() {
     place.write("text", "no image");
     refused(&["text"], "MR6344");
     refused(&["none"], "MR4010");
+}
+
+#[test]
+fn a_device_can_have_the_longest_name_and_what_cannot_be_kept_takes_no_name() {
+    let bench = Bench::new();
+    let place = &bench.place;
+    let provision = |name: &str, more: &[&str]| place.run(["device", "provision", name].iter().chain(more));
+    let longest = "n".repeat(64);
+    let host = format!("127.0.0.1:{}", bench.port);
+    provision(&longest, &["--host", &host]).ok();
+    bench.run("long.flash", &format!("--records 3 --provisioned {longest}.identity")).ok();
+    bench.has(&longest, 3);
+    for name in ["n".repeat(65), "n".repeat(300), "a b".into()] {
+        provision(&name, &[]).fails("MR1002", 2);
+    }
+    for host in ["localhost", "localhost:+7070", "localhost:0", &format!("{}:7070", "h".repeat(123))] {
+        provision("kitchen", &["--host", host]).fails("MR1006", 2);
+    }
+    // A file that exists already.
+    provision("kitchen", &["--out", "/proc/self/comm"]).fails("MR4009", 1);
+    provision("kitchen", &["--host", &host]).ok();
 }

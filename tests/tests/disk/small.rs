@@ -183,3 +183,17 @@ fn calls_of_persistent_objects_get_an_error_while_the_disk_is_full_and_work_agai
     eventually("calls work again", || matches!(call("set", &value), Ok(Answer::Returned(..))));
     assert!(matches!(call("get", &[0x90]), Ok(Answer::Returned(..))));
 }
+
+#[test]
+fn an_identity_of_a_device_that_cannot_be_written_takes_no_name() {
+    let (place, Some(disk)) = (Place::new(), SmallDisk::new(1)) else { return };
+    disk.fill();
+    let file = disk.path().join("kitchen.identity");
+    let args = ["device", "provision", "kitchen", "--out", file.to_str().unwrap()];
+    place.run(args).fails("MR4009", 1);
+    assert!(!file.exists());
+    place.run(["device", "show", "kitchen"]).fails("MR6303", 1);
+    disk.empty();
+    place.run(args).ok();
+    assert!(file.exists());
+}

@@ -23,7 +23,7 @@ pub(crate) use status::host_of;
 use crate::{Hosted, cluster::topics::replied, mqtt, wire::RemoteRequest};
 use millrace_node::{
     Access, Gated, Namespace, Resource, Right, documents,
-    manage::{Managed, Order, record_of, uploads::Uploads},
+    manage::{Managed, Order, RecordForDevice, record_of, uploads::Uploads},
     repairs::{self, Ask},
 };
 use millrace_wire::{Code, Error, Result};
@@ -429,7 +429,7 @@ pub(crate) async fn manage(
             .map_err(|failed| Code::HostInternal.error(failed.to_string()))??;
         return text(&Managed::SecretRotated(replied(|reply| cluster.rotate_secret(reply)).await?));
     }
-    if let Order::AppendOnDevice { device, log, data, base64 } = order {
+    if let Order::AppendOnDevice(RecordForDevice { device, log, data, base64 }) = order {
         let record = record_of(data, base64)?;
         return asked::append(hosted, &access, device, log, record).await;
     }

@@ -10,8 +10,8 @@ use crate::{
     invoke::{INVOKE_HISTORY, log_to_invoke, no_run},
     links::{Links, RelayOptions},
     manage::{
-        BACKFILL_PART, BackfilledDoc, Managed, Order, PassedOver, RETRIED_LISTED_MAX, RetriedAllDoc, RetriedDoc,
-        Stopped, record_of, uploads::Uploads,
+        BACKFILL_PART, BackfilledDoc, Managed, Order, PassedOver, RETRIED_LISTED_MAX, RecordForDevice, RetriedAllDoc,
+        RetriedDoc, Stopped, record_of, uploads::Uploads,
     },
 };
 use millrace_documents::LinkDoc;
@@ -213,12 +213,12 @@ impl Access {
                 // The cluster replies later: see `Access::rotate_cluster_secret`.
                 Err(Code::ManageInvalid.error("the secret of a cluster is changed by its hosts together"))
             }
-            Order::SendCommand { device, log, data, base64 } => {
+            Order::SendCommand(RecordForDevice { device, log, data, base64 }) => {
                 let record = record_of(data, base64)?;
                 let SentCommand { number, id } = self.command(&device, &log, &record)?;
                 Ok(Managed::Command { device, log, number, id })
             }
-            Order::AppendOnDevice { .. } => {
+            Order::AppendOnDevice(_) => {
                 // The device replies later, over its own connection: see `Access::asks_device`.
                 Err(Code::ManageInvalid.error("a device is asked by the host that it is connected to"))
             }

@@ -121,9 +121,18 @@ pub(super) fn begin(tx: &mut Transaction<'_>, device: &str) -> Result<()> {
     Ok(())
 }
 
-/// Stages that no command waits any more: what waits for a device is not for the next one of its name. The log stays, so that no number is
-/// used twice.
-pub(super) fn forget(tx: &mut Transaction<'_>, device: &str) -> Result<()> {
+/// Stages that no command waits any more: what waits for a device is not for the next one of its name, and becomes a dead letter, unless it is
+/// of an update. The log stays, so that no number is used twice.
+pub(super) fn forget(namespace: &Namespace, tx: &mut Transaction<'_>, device: &str) -> Result<()> {
+    let removed = Code::DeviceNotFound.error("the device was removed before it had the command");
+    let mut behind = 0;
+    // One that cannot be read does not keep the device.
+    while let Ok(Some(command)) = next(namespace, device, behind) {
+        if !updates::has(namespace, tx.catalog(), device, &command)? {
+            note(tx, &DEAD_COMMANDS.parse()?, DEAD_HISTORY, &dead_letter(device, &command, &removed))?;
+        }
+        behind = command.number;
+    }
     let refusals = refusals_of(device)?;
     if tx.catalog().log(&refusals).is_some() {
         note(tx, &refusals, REFUSALS_HISTORY, b"")?;
@@ -221,6 +230,19 @@ pub(crate) fn delivered(namespace: &Namespace, attached: &AttachedDevice, upto: 
     committed.map(drop)
 }
 
+/// What [`DEAD_COMMANDS`] says of a command.
+fn dead_letter(device: &str, command: &Command, error: &Error) -> Vec<u8> {
+    let dead = DeadCommand {
+        device: device.to_owned(),
+        number: command.number,
+        id: command.id,
+        log: command.log.clone(),
+        data: String::from_utf8_lossy(&command.data).into_owned(),
+        refusal: Refusal { code: error.code().id().to_owned(), detail: error.detail().to_owned() },
+    };
+    serde_json::to_vec(&dead).expect("text and numbers always make JSON")
+}
+
 /// Makes a command a dead letter: it is not sent again. For one of an update, the update ends instead.
 pub(crate) fn refused(
     namespace: &Namespace,
@@ -229,16 +251,7 @@ pub(crate) fn refused(
     error: &Error,
 ) -> Result<()> {
     let device = &*attached.name;
-    let refusal = Refusal { code: error.code().id().to_owned(), detail: error.detail().to_owned() };
-    let dead = DeadCommand {
-        device: device.to_owned(),
-        number: command.number,
-        id: command.id,
-        log: command.log.clone(),
-        data: String::from_utf8_lossy(&command.data).into_owned(),
-        refusal,
-    };
-    let line = serde_json::to_vec(&dead).expect("text and numbers always make JSON");
+    let line = dead_letter(device, command, error);
     let committed = namespace.journal().commit(|tx| {
         attached.check(namespace, tx.catalog())?;
         if !updates::refused(namespace, tx, device, command, error)? {

@@ -8,11 +8,8 @@ use crate::{
 };
 use millrace_device::{DeviceKey, Identity, KEY_BYTES};
 use millrace_namespace::{Namespace, admission::devices};
-use millrace_security::token::{AuthorityId, Grant, Key, Right, Rules, Token, TokenId};
+use millrace_security::token::{AuthorityId, Grant, Key, LABEL_MAX_BYTES, Right, Rules, Token, TokenId};
 use millrace_wire::{Code, NamespaceId, Result};
-
-/// Bytes of a device's name, as in the firmware.
-const NAME_MAX_BYTES: usize = 64;
 
 fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
@@ -30,8 +27,14 @@ fn namespace_id() -> Result<NamespaceId> {
 
 /// The rules of a capability for or of a device, with an id of their own.
 fn rules(device: &str, grants: Vec<Grant>) -> Result<Rules> {
-    let label = format!("device {device}");
+    let mut label = format!("device {device}");
+    label.truncate(LABEL_MAX_BYTES); // a name is ASCII
     Ok(Rules { grants, ids: vec![TokenId(random_id()?)], label: Some(label.as_bytes().into()), ..Rules::default() })
+}
+
+/// Whether a device can have this name. As a segment of a log's name, it has at most 64 bytes, as in the firmware.
+pub fn check_name(device: &str) -> Result<()> {
+    devices::state_of(device).map(drop)
 }
 
 /// Makes the identity of a new device. `host` is the address at which it reaches this host; none on a serial line.
@@ -40,12 +43,7 @@ fn rules(device: &str, grants: Vec<Grant>) -> Result<Rules> {
 ///
 /// The name is taken (MR6341, MR6302), or none of a device.
 pub fn provision(namespace: &Namespace, device: &str, host: Option<&str>) -> Result<Identity> {
-    devices::state_of(device)?;
-    if device.len() > NAME_MAX_BYTES {
-        let detail =
-            format!("'{device}' has {} bytes; the name of a device has at most {NAME_MAX_BYTES}", device.len());
-        return Err(Code::NameInvalid.error(detail));
-    }
+    check_name(device)?;
     let of_device = format!("{device}/");
     let check = |catalog: &_| {
         if read(namespace, catalog, device)?.is_some() {

@@ -384,6 +384,11 @@ fn give(namespace: &Namespace, tx: &mut Transaction<'_>, device: &str, update: &
     Ok(())
 }
 
+/// Whether a command is a record of an update.
+pub(super) fn has(namespace: &Namespace, catalog: &Catalog, device: &str, command: &Command) -> Result<bool> {
+    Ok(noted(namespace, catalog, device)?.is_some_and(|update| update.is_in(command)))
+}
+
 /// Stages what becomes of the update when the device refuses one of its records, or when that was lost. Whether this was one of an update.
 pub(super) fn refused(
     namespace: &Namespace,
@@ -394,8 +399,7 @@ pub(super) fn refused(
 ) -> Result<bool> {
     let catalog = tx.catalog().clone();
     let update = noted(namespace, &catalog, device)?;
-    let of_update = |update: &Update| command.log == FIRMWARE_LOG && update.has_record(&command.data);
-    let Some(mut update) = update.filter(of_update) else { return Ok(false) };
+    let Some(mut update) = update.filter(|update| update.is_in(command)) else { return Ok(false) };
     if update.ended {
         return Ok(true);
     }

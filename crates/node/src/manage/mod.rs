@@ -45,6 +45,32 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// A record for a log of a device.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RecordForDevice {
+    /// The device.
+    pub device: String,
+    /// The log of the device.
+    pub log: String,
+    /// The record, if it is text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// The record in Base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base64: Option<String>,
+}
+
+impl RecordForDevice {
+    /// A record for the log of this device.
+    pub fn new(device: &str, log: &str, record: &[u8]) -> Self {
+        let (data, base64) = match std::str::from_utf8(record) {
+            Ok(text) => (Some(text.to_owned()), None),
+            Err(_) => (None, Some(BASE64_STANDARD.encode(record))),
+        };
+        Self { device: device.to_owned(), log: log.to_owned(), data, base64 }
+    }
+}
+
 /// The requested change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
@@ -275,31 +301,9 @@ pub enum Order {
     /// To change the secret of the cluster.
     RotateClusterSecret,
     /// To send a command to a device: a record for one of its logs.
-    SendCommand {
-        /// The device.
-        device: String,
-        /// The log of the device.
-        log: String,
-        /// The record, if it is text.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        data: Option<String>,
-        /// The record in Base64.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        base64: Option<String>,
-    },
+    SendCommand(RecordForDevice),
     /// To append a record to a log of a device that is connected now.
-    AppendOnDevice {
-        /// The device.
-        device: String,
-        /// The log of the device.
-        log: String,
-        /// The record, if it is text.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        data: Option<String>,
-        /// The record in Base64.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        base64: Option<String>,
-    },
+    AppendOnDevice(RecordForDevice),
     /// To begin an update of a device's firmware, whose image follows.
     BeginUpdate {
         /// The device.

@@ -47,6 +47,9 @@ use std::{
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long to wait before the next attempt to open the port, or to reach the host.
 const AGAIN: Duration = Duration::from_secs(1);
+/// The longest wait before a device is asked again whose host ends each connection at once, as if it was removed; and how long one takes that is not such.
+const AGAIN_MAX: Duration = Duration::from_secs(60);
+const BRIEF: Duration = Duration::from_secs(10);
 /// How often a device without a connection is asked to begin one.
 const CALL_EVERY: Duration = Duration::from_secs(5);
 /// Text without an end of line is printed when nothing follows for so long.
@@ -87,14 +90,7 @@ impl fmt::Display for To {
 impl To {
     fn find(args: &AttachArgs, global: &Global) -> Result<Self> {
         if let Some(address) = &args.host {
-            let plain = address.rsplit_once(':').is_some_and(|(host, port)| {
-                !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|port| port > 0)
-            });
-            let bad = || {
-                Code::ValueInvalid
-                    .error(format!("--host is '{address}', and must be HOST:PORT, such as 127.0.0.1:7070"))
-            };
-            return if plain { Ok(To::Tcp(address.clone())) } else { Err(bad()) };
+            return super::check_host(address).map(|()| To::Tcp(address.clone()));
         }
         Ok(match Target::find(global)?.0 {
             // The directory may be that of an application, which has the namespace in it.
@@ -157,6 +153,8 @@ pub fn run(args: &AttachArgs, global: &Global, out: &mut Out) -> Outcome {
         repeat_at: None,
         open_at: begun,
         is_unreachable: false,
+        connected_at: begun,
+        again: AGAIN,
         silent_since: Some(begun),
         noise: Noise::default(),
         args,
@@ -205,6 +203,9 @@ struct SerialLine<'a> {
     open_at: Instant,
     repeat_at: Option<Instant>,
     is_unreachable: bool,
+    /// When the last connection began, and how long to wait if it ends at once.
+    connected_at: Instant,
+    again: Duration,
     /// Since when nothing has come from a port that was opened, until that was reported.
     silent_since: Option<Instant>,
     noise: Noise,
@@ -436,6 +437,7 @@ impl SerialLine<'_> {
                 self.host = Some(host);
                 self.side.accept(&mut self.to_port);
                 self.is_unreachable = false;
+                self.connected_at = Instant::now();
                 let text = format!("the device is connected to {}", self.to);
                 self.say(json!({ "event": "connected", "host": self.to.to_string() }), &text)
             }
@@ -451,7 +453,7 @@ impl SerialLine<'_> {
         if self.is_unreachable {
             return Ok(());
         }
-        self.is_unreachable = true;
+        (self.is_unreachable, self.again) = (true, AGAIN);
         let text = format!(
             "no host answers at {} ({error}); start it with `millrace serve`, or correct --host. The device waits",
             self.to
@@ -487,7 +489,9 @@ impl SerialLine<'_> {
     fn host_is_gone(&mut self) -> Outcome {
         self.hang_up();
         self.side.close(&mut self.to_port);
-        self.call_at = Instant::now() + AGAIN;
+        let is_brief = self.connected_at.elapsed() < BRIEF;
+        self.again = if is_brief { (self.again * 2).min(AGAIN_MAX) } else { AGAIN };
+        self.call_at = Instant::now() + self.again;
         self.say(json!({ "event": "ended" }), "the host has ended the connection; the device connects again")
     }
 

@@ -239,7 +239,7 @@ fn show_unknown(name: &str, all_refused: &[RefusedDevice], out: &mut Out) -> Out
     if out.json() {
         return Ok(out.object(&json!({ "name": name, "refused": refused }))?);
     }
-    out.line(format!("device        {name}, which never was accepted"))?;
+    out.line(format!("device        {name}, which is no device of this namespace"))?;
     refused.into_iter().try_for_each(|refused| show_refused(refused, out))
 }
 
@@ -262,8 +262,8 @@ pub fn not_run(place: &Place, wanted: impl Fn(&str, &str) -> bool) -> Result<Vec
 
 fn rm(place: &Place, name: &str, out: &mut Out) -> Outcome {
     let Place::Local(namespace) = place else {
-        let detail = "a device can be removed only by a command with access to the files of the namespace";
-        return Err(Code::CapabilityDenied.error(detail).into());
+        let detail = "a device is removed by a command with access to the files of the namespace";
+        return Err(Code::LocalOnly.error(detail).into());
     };
     let functions = devices::remove(namespace, name)?;
     if out.json() {

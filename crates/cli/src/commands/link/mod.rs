@@ -34,6 +34,17 @@ use std::{
 const MEET: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Whether `--host` is an address of a host.
+fn check_host(host: &str) -> Result<()> {
+    let is_port =
+        |port: &str| port.bytes().all(|digit| digit.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0);
+    let is_name = |name: &str| !name.is_empty() && !name.contains(['/', ' ']);
+    if host.rsplit_once(':').is_some_and(|(name, port)| is_name(name) && is_port(port)) {
+        return Ok(());
+    }
+    Err(Code::ValueInvalid.error(format!("--host is '{host}', and must be HOST:PORT, such as 192.168.1.7:7070")))
+}
+
 /// Columns that both kinds of link are listed with.
 fn table(first: &'static str) -> Table {
     match first {

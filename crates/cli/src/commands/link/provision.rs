@@ -1,6 +1,7 @@
 //! `millrace device provision` and `millrace device flash-image`: a new device, as a file, over its serial line, and as an image of its flash.
 
 use super::{
+    check_host,
     dump::{identity_object, read},
     line::ProvisionLine,
 };
@@ -37,19 +38,9 @@ fn undo(path: &Path) {
     let _ = remove_file(path);
 }
 
-fn check_host(host: &str) -> Result<()> {
-    let plain = host.rsplit_once(':').is_some_and(|(name, port)| {
-        !name.is_empty() && !name.contains(['/', ' ']) && port.parse::<u16>().is_ok_and(|port| port > 0)
-    });
-    let bad =
-        || Code::ValueInvalid.error(format!("--host is '{host}', and must be HOST:PORT, such as 192.168.1.7:7070"));
-    if plain { Ok(()) } else { Err(bad()) }
-}
-
 pub fn run(args: &ProvisionArgs, global: &Global, out: &mut Out) -> Outcome {
-    if let Some(host) = &args.host {
-        check_host(host)?;
-    }
+    args.host.as_deref().map_or(Ok(()), check_host)?;
+    devices::check_name(&args.name)?; // it is part of the name of the file
     let namespace = place::open(global)?;
     let path = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.identity", args.name.replace('/', "-"))));
     let Some(port) = &args.serial else {
@@ -77,7 +68,12 @@ fn make(namespace: &Namespace, args: &ProvisionArgs, path: &Path) -> Result<Iden
     // First: an identity that cannot be kept would have to be taken back.
     let file = create(path)?;
     let made = devices::provision(namespace, &args.name, args.host.as_deref()).inspect_err(|_| undo(path))?;
-    write(path, file, &Zeroizing::new(made.encode()?))?;
+    let written = made.encode().and_then(|bytes| write(path, file, &Zeroizing::new(bytes)));
+    written.inspect_err(|_| {
+        undo(path);
+        // Nobody has it. If it cannot be taken back, the same command says that the name is taken.
+        let _ = devices::remove(namespace, &args.name);
+    })?;
     Ok(made)
 }
 

@@ -9,7 +9,7 @@ use crate::{
 use millrace_node::{
     Code, EventId, Result,
     devices::commands::{self, COMMAND_MAX_BYTES, DEAD_COMMANDS, DeadCommand, Fate},
-    manage::Order,
+    manage::{Order, RecordForDevice},
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -43,14 +43,22 @@ pub fn run(args: &DeviceSendArgs, global: &Global, out: &mut Out) -> Outcome {
     let (place, began) = (Place::find(global)?, Instant::now());
     let Accepted { number, id } = send(&place, args, &record)?;
     let fate = match args.wait {
-        Some(wait) => wait_for(&place, &args.name, number, began + wait)?,
+        Some(wait) => wait_for(&place, &args.name, number, began + wait).map_err(|error| {
+            let detail = format!(
+                "command {number} was accepted, and must not be sent again; how it ends cannot be seen: {}",
+                error.detail()
+            );
+            error.code().error(detail)
+        })?,
         None => Fate::Waits,
     };
     let (name, log) = (&args.name, &args.log);
     match fate {
         Fate::Refused(refusal) => {
             let code = Code::from_id(&refusal.code).unwrap_or(Code::HostCodeUnknown);
-            return Err(code.error(format!("device '{name}' refused command {number}: {}", refusal.detail)).into());
+            return Err(code
+                .error(format!("device '{name}' did not take command {number}: {}", refusal.detail))
+                .into());
         }
         Fate::Waits | Fate::Delivered => {}
     }
@@ -83,12 +91,7 @@ fn send(place: &Place, args: &DeviceSendArgs, record: &[u8]) -> Result<Accepted>
             Ok(Accepted { number: sent.value.number, id: sent.value.id })
         }
         Place::Remote(remote, _) => {
-            let (data, base64) = match std::str::from_utf8(record) {
-                Ok(text) => (Some(text.to_owned()), None),
-                Err(_) => (None, Some(crate::show::to_base64(record))),
-            };
-            let (device, log) = (args.name.clone(), args.log.clone());
-            remote.manage(&Order::SendCommand { device, log, data, base64 })
+            remote.manage(&Order::SendCommand(RecordForDevice::new(&args.name, &args.log, record)))
         }
     }
 }

@@ -1,6 +1,9 @@
 //! What the host has of an update, what the device says of it, and what the host sends next. Pure.
 
-use super::super::commands::{COMMAND_MAX_BYTES, Refusal};
+use super::{
+    super::commands::{COMMAND_MAX_BYTES, Command, Refusal},
+    FIRMWARE_LOG,
+};
 use millrace_wire::Code;
 use serde::{Deserialize, Serialize};
 
@@ -168,9 +171,9 @@ impl Update {
         self.failed.clone().or(said)
     }
 
-    /// Whether a record of the device is one of this update.
-    pub fn has_record(&self, data: &[u8]) -> bool {
-        data.get(1..5) == Some(&(self.number as u32).to_le_bytes())
+    /// Whether a command is a record of this update.
+    pub fn is_in(&self, command: &Command) -> bool {
+        command.log == FIRMWARE_LOG && command.data.get(1..5) == Some(&(self.number as u32).to_le_bytes())
     }
 
     /// Takes what the device said last into account.

@@ -10,7 +10,10 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_node::{Code, EventId, Result, manage::Order};
+use millrace_node::{
+    Code, EventId, Result,
+    manage::{Order, RecordForDevice},
+};
 use millrace_wire::JsonBytesRead;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -112,13 +115,8 @@ fn bytes(record: &DeviceRecord) -> Result<Vec<u8>> {
 /// Appends a record to a log of the device, which is connected now.
 pub fn append(args: &DeviceSendArgs, record: &[u8], global: &Global, out: &mut Out) -> Outcome {
     let host = Place::find(global)?.connect()?;
-    let (data, base64) = match std::str::from_utf8(record) {
-        Ok(text) => (Some(text.to_owned()), None),
-        Err(_) => (None, Some(show::to_base64(record))),
-    };
-    let (name, log) = (args.name.clone(), args.log.clone());
-    let Appended { seqno, id } = host.manage(&Order::AppendOnDevice { device: name, log, data, base64 })?;
     let (name, log) = (&args.name, &args.log);
+    let Appended { seqno, id } = host.manage(&Order::AppendOnDevice(RecordForDevice::new(name, log, record)))?;
     if out.json() {
         let object = json!({ "device": name, "log": log, "seqno": seqno, "id": id.to_string(), "delivered": true });
         return Ok(out.object(&object)?);
