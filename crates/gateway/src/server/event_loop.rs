@@ -60,8 +60,11 @@ const REFUSING_PATIENCE: Duration = Duration::from_secs(4);
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 /// The maximum number at once; beyond it, the one that has taken longest is ended.
 pub(super) const HANDSHAKES_MAX: usize = 256;
-/// An idle TCP connection is probed after this; one whose other end is gone is noticed.
+/// An idle TCP connection is probed after this time, and ended after so many probes without an answer: a device that lost its power counts as connected for at
+/// most two minutes.
 const KEEPALIVE: Duration = Duration::from_secs(60);
+const PROBES: u32 = 4;
+const PROBE_EVERY: Duration = Duration::from_secs(15);
 
 thread_local! {
     /// Of a thread that the runtime starts and ends.
@@ -360,6 +363,8 @@ fn keep_alive(stream: &std::net::TcpStream) {
     use rustix::net::sockopt;
     let _ = sockopt::set_socket_keepalive(stream, true);
     let _ = sockopt::set_tcp_keepidle(stream, KEEPALIVE);
+    let _ = sockopt::set_tcp_keepintvl(stream, PROBE_EVERY);
+    let _ = sockopt::set_tcp_keepcnt(stream, PROBES);
 }
 
 /// Gives a connection to the loop with the fewest. While that loop has as many as its queue holds, no other is accepted: newcomers wait

@@ -28,7 +28,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
@@ -215,7 +215,8 @@ struct KnownDevice {
     line: Option<Line>,
     /// When it connected, the last times, in milliseconds since 1970. The state of the device has them as well, over a restart of the host, but not each one.
     came: Vec<u64>,
-    left: Option<Instant>,
+    /// When the last connection ended, in milliseconds since 1970.
+    left: Option<u64>,
 }
 
 impl KnownDevice {
@@ -248,7 +249,7 @@ impl Askable {
         let key = (access.served().name().clone(), device.to_owned());
         let line = match self.known().get(&key).filter(|known| known.is_of(&state)) {
             Some(KnownDevice { line: Some(line), .. }) => line.clone(),
-            known => return Err(asleep(device, known, &state, (Instant::now(), now_ms()))),
+            known => return Err(asleep(device, known, &state, now_ms())),
         };
         let is_append = matches!(ask, RemoteRequest::Append { .. });
         let ended = |sent: bool| {
@@ -285,8 +286,7 @@ impl Askable {
         let text = |ms: u64| rfc3339(Hlc::from_wall_us(ms * 1000));
         let Some(KnownDevice { line: Some(_), came, .. }) = known else {
             let expected = expected_at(known, &device.state).filter(|at| *at > now_ms()).map(text);
-            let until =
-                known.and_then(|known| known.left).map(|left| text(now_ms() - left.elapsed().as_millis() as u64));
+            let until = known.and_then(|known| known.left).map(text);
             return Presence { connected: false, since: None, until, expected };
         };
         Presence { connected: true, since: came.last().copied().map(text), ..Presence::default() }
@@ -300,13 +300,16 @@ fn expected_at(known: Option<&KnownDevice>, state: &State) -> Option<u64> {
 }
 
 /// That a device is not connected, and when it may be.
-fn asleep(device: &str, known: Option<&KnownDevice>, state: &State, (now, now_ms): (Instant, u64)) -> Error {
+fn asleep(device: &str, known: Option<&KnownDevice>, state: &State, now_ms: u64) -> Error {
     let detail = match (expected_at(known, state), known.and_then(|known| known.left)) {
         (Some(at), _) if at > now_ms => {
             format!("{device} is asleep; it is expected in {}", shown(Duration::from_millis(at - now_ms)))
         }
         (_, Some(left)) => {
-            format!("{device} is asleep; it was connected until {} ago", shown(now.saturating_duration_since(left)))
+            format!(
+                "{device} is asleep; it was connected until {} ago",
+                shown(Duration::from_millis(now_ms.saturating_sub(left)))
+            )
         }
         _ if state.clock == 0 => format!("{device} is not connected; it has never sent anything"),
         _ => format!(
@@ -359,7 +362,7 @@ impl Drop for Asking {
         // It may be connected anew already.
         if device.line.as_ref().is_some_and(|line| line.connection == self.line.connection) {
             device.line = None;
-            device.left = Some(Instant::now());
+            device.left = Some(now_ms());
         }
     }
 }
@@ -479,18 +482,16 @@ mod tests {
 
     #[test]
     fn the_error_says_when_a_device_comes_or_when_it_was_there() {
-        let start = Instant::now();
         let came = |seconds: &[u64]| seconds.iter().map(|second| 1_000_000 + second * 1000).collect::<Vec<u64>>();
         let known = |came: Vec<u64>| KnownDevice {
             identity: NamespaceId::new(7).unwrap(),
             line: None,
             came,
-            left: Some(start + Duration::from_secs(121)),
+            left: Some(1_000_000 + 121_000),
         };
         let said = |known: Option<KnownDevice>, kept: &[u64], now: u64| {
             let state = State { came: came(kept), clock: kept.len() as u64, ..State::default() };
-            let now = (start + Duration::from_secs(now), 1_000_000 + now * 1000);
-            let error = asleep("kitchen", known.as_ref(), &state, now);
+            let error = asleep("kitchen", known.as_ref(), &state, 1_000_000 + now * 1000);
             assert_eq!(error.code(), Code::DeviceAsleep);
             error.detail().to_owned()
         };
