@@ -224,8 +224,8 @@ int64_t mrd_step(mrd *device);
  * return to the function any more, and waits for that. After a fault, which would occur again, reset the board instead. */
 bool mrd_may_end(void);
 
-/* Tells the time, in milliseconds since 1970. The clock never goes back: an earlier time changes nothing. Neither does one from 2^42 on, of the
- * year 2109, which is a mistake of whoever tells it. */
+/* Tells the time, in milliseconds since 1970. The clock never goes back: an earlier time changes nothing. Neither does one from 2^42 on, which
+ * is in the year 2109 or later, and therefore wrong. */
 int mrd_set_clock(mrd *device, uint64_t ms);
 
 /* The clock: milliseconds since 1970, or, until it is told the time, since the clock of the last start. */

@@ -44,8 +44,8 @@ int mrd_identity_read(mrd_identity *identity, const uint8_t *bytes, size_t size)
 int mrd_identity_load(mrd_identity *identity, const mrd_port *area, uint8_t bytes[MRD_IDENTITY_MAX]);
 
 /* Random bytes for a board that has no source of them: of the identity's seed, and of what tells this start from others, such as
- * the epoch and the clock. Two starts with the same `start` get the same bytes, and then whoever has recorded what a host said to the first
- * one could say it again to the second one. So `start` must have the epoch (device.epoch), which the uplink writes to the flash before it uses
+ * the epoch and the clock. Two starts with the same `start` get the same bytes, and then what a host said to the first one, if somebody
+ * recorded it, is valid for the second one as well. So `start` must have the epoch (device.epoch), which the uplink writes to the flash before it uses
  * random bytes; and, if the device sleeps with mrd_sleep, mrd_clock as well, because a wake goes on in its epoch. */
 typedef struct mrd_random {
     uint8_t state[MRD_SEED_BYTES];

@@ -18,7 +18,7 @@ pub use import::Import;
 pub use kept::{KeptLog, kept_in, kept_of, still_on_devices, still_on_devices_of};
 pub use pending::{OnDevice, devices_of, pending, pending_of};
 pub use provision::{check_name, provision};
-pub use refused::{KnownBy, REFUSED_LOG, RefusedDevice, refused, refused_in};
+pub use refused::{KnownBy, RefusedDevice, refused};
 pub(crate) use refused::{Refusals, RefusedAttempt};
 
 use crate::links::Accepted;

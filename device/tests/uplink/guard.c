@@ -313,40 +313,35 @@ static int link_stream(void) {
     return answer;
 }
 
-static int deliver(uint64_t number, const char *log) {
-    mrw_item item;
+static int deliver_item(mrw_item *item, uint64_t number) {
     mrw_deliver message;
-    memset(&item, 0, sizeof item);
     memset(&message, 0, sizeof message);
-    item.log.at = log;
-    item.log.size = strlen(log);
-    item.data.at = "12345678";
-    item.data.size = 8;
     message.link = h.link;
     message.first = number;
     message.items.count = 1;
-    message.items.items = &item;
+    message.items.items = item;
     host_say(&h, MRW_DELIVER, ++h.request, &message);
     answer = 0;
     let_work();
     return answer;
 }
 
+static int deliver(uint64_t number, const char *log) {
+    mrw_item item;
+    memset(&item, 0, sizeof item);
+    item.log.at = log;
+    item.log.size = strlen(log);
+    item.data.at = "12345678";
+    item.data.size = 8;
+    return deliver_item(&item, number);
+}
+
 /* A number that the host passes over. */
 static int deliver_void(uint64_t number) {
     mrw_item item;
-    mrw_deliver message;
     memset(&item, 0, sizeof item);
-    memset(&message, 0, sizeof message);
     item.is_void = true;
-    message.link = h.link;
-    message.first = number;
-    message.items.count = 1;
-    message.items.items = &item;
-    host_say(&h, MRW_DELIVER, ++h.request, &message);
-    answer = 0;
-    let_work();
-    return answer;
+    return deliver_item(&item, number);
 }
 
 static int get_newest(const char *log) {

@@ -155,6 +155,9 @@ impl RemoteRequest {
             (Code::AboveTail, RemoteRequest::Get { seqno, .. }) => {
                 format!("log '{log}' of '{device}' has no record {seqno} yet")
             }
+            (Code::BelowHistory, RemoteRequest::Get { seqno: 0, .. }) => {
+                format!("'{device}' does not have the newest record of log '{log}' any more")
+            }
             (Code::BelowHistory, RemoteRequest::Get { seqno, .. }) => {
                 format!("'{device}' does not have record {seqno} of log '{log}' any more")
             }

@@ -43,7 +43,7 @@ impl Served {
     }
 }
 
-/// Whoever may append to this log may be the device.
+/// A caller with the right to append to this log may attach as the device.
 fn attaching(device: &str) -> String {
     format!("{device}/attach")
 }

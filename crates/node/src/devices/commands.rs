@@ -98,7 +98,7 @@ pub fn log_of(device: &str) -> Result<LogName> {
 }
 
 /// The log that says why a device takes no commands.
-pub fn refusals_of(device: &str) -> Result<LogName> {
+fn refusals_of(device: &str) -> Result<LogName> {
     devices::state_of(device)?;
     format!("{REFUSALS}{device}").parse()
 }

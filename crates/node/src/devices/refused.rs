@@ -29,7 +29,7 @@ use std::{
 };
 
 /// The log of the refusals.
-pub const REFUSED_LOG: &str = "_refused_devices";
+const REFUSED_LOG: &str = "_refused_devices";
 const HISTORY: u64 = 4;
 /// Most refusals that are kept, and most of one capability that does not permit to be the device.
 const REFUSED_MAX: usize = 32;
@@ -164,7 +164,7 @@ impl RefusedDevice {
 }
 
 /// What is refused, newest first, with what to do about each: as the record of [`REFUSED_LOG`] says it.
-pub fn refused_in(record: &[u8]) -> Vec<RefusedDevice> {
+fn refused_in(record: &[u8]) -> Vec<RefusedDevice> {
     let book: Book = serde_json::from_slice(record).unwrap_or_default();
     book.refused.into_iter().rev().map(|refused| RefusedDevice { remedy: remedy(&refused), ..refused }).collect()
 }

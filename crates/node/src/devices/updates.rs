@@ -101,7 +101,7 @@ pub fn hash_of(image: &[u8]) -> String {
 }
 
 /// The log with the updates of a device.
-pub fn notes_of(device: &str) -> Result<LogName> {
+fn notes_of(device: &str) -> Result<LogName> {
     devices::state_of(device)?;
     format!("{NOTES}{device}").parse()
 }
@@ -118,7 +118,7 @@ pub fn reports_of(device: &str) -> Result<LogName> {
 }
 
 /// The firmware of a device, by the newest records of [`notes_of`] and [`reports_of`].
-pub fn firmware(noted: Option<&[u8]>, reported: Option<&[u8]>) -> Option<Firmware> {
+fn firmware(noted: Option<&[u8]>, reported: Option<&[u8]>) -> Option<Firmware> {
     let update: Option<Update> = noted.and_then(|bytes| serde_json::from_slice(bytes).ok());
     let reported: Option<UpdateReport> = reported.and_then(|bytes| serde_json::from_slice(bytes).ok());
     if update.is_none() && reported.is_none() {

@@ -57,7 +57,7 @@ impl Bench {
         self.starts(version, slot);
     }
 
-    /// As its button does: the flash keeps its bytes, and the board connects anew.
+    /// Resets the board, which keeps what its flash has, and waits until it has connected again.
     fn reset_board(&self) {
         let connection = || self.shown()["presence"]["since"].clone();
         let before = connection();

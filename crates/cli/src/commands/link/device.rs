@@ -71,7 +71,10 @@ fn connected(device: &Device) -> String {
             at(&presence.since).map_or_else(String::new, |since| format!(", since {}", show::ago(since, now_us)));
         return format!("yes{since}");
     }
-    let expected_us = devices::expected_ms(&device.state.came).map(|ms| ms * 1000);
+    let expected_us = match &device.presence {
+        Some(presence) => at(&presence.expected).map(Hlc::wall_us),
+        None => devices::expected_ms(&device.state.came).map(|ms| ms * 1000),
+    };
     match (expected_us.and_then(|expected| expected.checked_sub(now_us)), at(&presence.until)) {
         (Some(us), _) => format!("asleep, expected in {}", units::show_duration(Duration::from_micros(us))),
         (None, Some(until)) => format!("until {}", show::ago(until, now_us)),
